@@ -1,0 +1,57 @@
+//! Connections, and what every session of ours sets.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use crate::{Pool, StoreError};
+
+/// How to connect. The url may hold a password, so this type has no `Debug`.
+#[derive(Clone)]
+pub struct PoolSettings {
+    /// `postgres://user:password@host:port/database?sslmode=…`
+    pub url: String,
+    /// Shown in `pg_stat_activity`.
+    pub application_name: String,
+    /// The most connections of this process.
+    pub max_connections: u32,
+    /// A statement that runs longer is cancelled by the server.
+    pub statement_timeout: Duration,
+    /// A lock that is not granted in this time is given up: below a payer's `deadlock_timeout`, so that in a
+    /// deadlock the batch is the victim and never the payer.
+    pub lock_timeout: Duration,
+    /// A transaction that idles longer is ended by the server: a stopped process must not hold a payer's row.
+    pub idle_in_transaction_timeout: Duration,
+    /// Waiting for a connection from the pool, and for a new one.
+    pub connect_timeout: Duration,
+    /// Further server settings, passed through.
+    pub options: Vec<(String, String)>,
+}
+
+/// Opens a pool; connections are made when they are first needed.
+///
+/// # Errors
+/// When the url cannot be read.
+pub fn connect(settings: &PoolSettings) -> Result<Pool, StoreError> {
+    let ms = |d: Duration| d.as_millis().to_string();
+    let mut options: PgConnectOptions = settings
+        .url
+        .parse()
+        .map_err(|_| StoreError::Refused("postgres.url is not a postgres:// URL".to_owned()))?;
+    options = options.application_name(&settings.application_name).options([
+        ("default_transaction_isolation", "read committed".to_owned()),
+        ("statement_timeout", ms(settings.statement_timeout)),
+        ("lock_timeout", ms(settings.lock_timeout)),
+        ("idle_in_transaction_session_timeout", ms(settings.idle_in_transaction_timeout)),
+        ("tcp_keepalives_idle", "5".to_owned()),
+        ("tcp_keepalives_interval", "3".to_owned()),
+        ("tcp_keepalives_count", "3".to_owned()),
+        ("client_connection_check_interval", "5s".to_owned()),
+        ("timezone", "UTC".to_owned()),
+    ]);
+    options = options.options(settings.options.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    Ok(PgPoolOptions::new()
+        .max_connections(settings.max_connections)
+        .acquire_timeout(settings.connect_timeout)
+        .connect_lazy_with(options))
+}
