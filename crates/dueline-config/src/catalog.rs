@@ -1,0 +1,251 @@
+//! The catalog of work: `[queues.<name>]` and `[kinds.<name>]`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dueline_core::name::{self, MAX_TOPIC_LEN, RESERVED_TIER_NAMES, nearest};
+use dueline_core::tier::{default_tiers, rocketmq_tiers};
+use dueline_core::{RetryPolicy, Tier};
+use toml::Value;
+
+use crate::check::{YEARS, days};
+use crate::model::{Effect, Handler, Kind, MAX_LANES, Queue};
+use crate::read::{Report, Section, bracketed};
+use crate::span;
+use crate::topics;
+
+/// The most tiers of one queue.
+const MAX_TIERS: usize = 64;
+/// The most pauses of one backoff.
+const MAX_BACKOFF: usize = 32;
+/// The most bytes of a handler's statement.
+const MAX_SQL_BYTES: usize = 64 * 1_024;
+
+/// Reads all queues and checks what they share: topic names and the number of lanes.
+pub(crate) fn queues(root: &mut Section, prefix: &str) -> BTreeMap<String, Queue> {
+    let report = root.report;
+    let queues = root.each("queues", |name, section| queue(name, section, prefix));
+    let lanes: usize = queues.values().map(Queue::lanes).sum();
+    if lanes > MAX_LANES {
+        report.add(format!(
+            "queues: there are {lanes} lanes (tiers × slots of all queues), at most {MAX_LANES} are \
+             allowed: use fewer slots or fewer tiers"
+        ));
+    }
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for topic in queues.values().flat_map(topics::of_queue) {
+        let normal = topic.resource_name().replace('.', "-");
+        if let Some(other) = seen.insert(normal, topic.name.clone()) {
+            report.add(format!(
+                "queues: the topics {other} and {} differ only in `.`, `_` and `-`, which Kafka and \
+                 Kubernetes do not tell apart: rename a queue or a tier",
+                topic.name
+            ));
+        }
+    }
+    queues
+}
+
+fn queue(name: &str, section: &mut Section, prefix: &str) -> Queue {
+    if let Err(error) = name::check_name("queue", name) {
+        section.report.wrong(&section.path, error);
+    }
+    let tiers = tiers(section);
+    let longest = tiers.iter().map(|t| t.name.len()).max().unwrap_or(0);
+    let topic_len = prefix.len() + name.len() + longest.max(3) + 2;
+    if topic_len > MAX_TOPIC_LEN {
+        section.report.add(format!(
+            "{}: its topic names have {topic_len} characters, Kafka allows {MAX_TOPIC_LEN}: shorten \
+             kafka.topic_prefix or the names",
+            section.path
+        ));
+    }
+    let group = section.text("group", &format!("{prefix}.{name}"));
+    if group.is_empty() || group.len() > MAX_TOPIC_LEN || group.chars().any(char::is_control) {
+        section.wrong("group", format!("expected 1 to {MAX_TOPIC_LEN} printable characters"));
+    }
+    Queue {
+        name: name.to_owned(),
+        topic_prefix: prefix.to_owned(),
+        tiers,
+        slots: section.number("slots", 4, 1..=64),
+        partitions: section.number("partitions", 4, 1..=1_000),
+        replication: section.number("replication", 1, 1..=32),
+        group,
+        topic_retention: section.span("topic_retention", days(7), Duration::from_secs(60)..=YEARS),
+        dead_letter_retention: section.span(
+            "dead_letter_retention",
+            days(14),
+            Duration::from_secs(60)..=YEARS,
+        ),
+    }
+}
+
+/// `"default"`, `"rocketmq"`, or a list of `{ name, max_delay }`; sorted by delay.
+fn tiers(section: &mut Section) -> Vec<Tier> {
+    let items = match section.take("tiers") {
+        None => return default_tiers(),
+        Some(Value::Array(items)) => items,
+        Some(Value::String(text)) => match (text.as_str(), bracketed(&text)) {
+            ("default", _) => return default_tiers(),
+            ("rocketmq", _) => return rocketmq_tiers(),
+            (_, Some(items)) => items,
+            _ => Vec::new(),
+        },
+        Some(_) => Vec::new(),
+    };
+    if items.is_empty() || items.len() > MAX_TIERS {
+        section.wrong(
+            "tiers",
+            format!(
+                "expected \"default\", \"rocketmq\", or 1 to {MAX_TIERS} tiers such as \
+                 {{ name = \"1m\", max_delay = \"1m\" }}"
+            ),
+        );
+        return default_tiers();
+    }
+    let report = section.report;
+    let path = section.path_of("tiers");
+    let mut tiers: Vec<Tier> = items
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, item)| tier(report, &format!("{path}[{index}]"), item))
+        .collect();
+    tiers.sort_by_key(|tier| tier.max_delay);
+    for pair in tiers.windows(2) {
+        if pair[0].max_delay == pair[1].max_delay {
+            report.wrong(
+                &path,
+                format!("{} and {} have the same max_delay", pair[0].name, pair[1].name),
+            );
+        }
+    }
+    tiers
+}
+
+fn tier(report: &Report, path: &str, item: Value) -> Option<Tier> {
+    let Value::Table(table) = item else {
+        report.wrong(path, "expected { name = …, max_delay = … }");
+        return None;
+    };
+    Section::read(report, path, table, |section: &mut Section| {
+        let name = required(section, "name")?;
+        let range = Duration::from_millis(1)..=YEARS;
+        if let Err(error) = name::check_name("tier", &name) {
+            section.wrong("name", error);
+        } else if RESERVED_TIER_NAMES.contains(&name.as_str()) {
+            section.wrong("name", format!("`{name}` is kept for another topic of the queue"));
+        }
+        let failed_before = section.report.has_failed(&section.path_of("max_delay"));
+        match section.span_opt("max_delay", range) {
+            Some(max_delay) => Some(Tier { name, max_delay }),
+            None => {
+                if !failed_before && !section.report.has_failed(&section.path_of("max_delay")) {
+                    section.wrong("max_delay", "is missing");
+                }
+                None
+            }
+        }
+    })
+}
+
+/// Reads all kinds; each one's queue must exist.
+pub(crate) fn kinds(
+    root: &mut Section,
+    queues: &BTreeMap<String, Queue>,
+    age_limit: Duration,
+) -> BTreeMap<String, Kind> {
+    root.each("kinds", |name, section| kind(name, section, queues, age_limit))
+}
+
+fn kind(
+    name: &str,
+    section: &mut Section,
+    queues: &BTreeMap<String, Queue>,
+    age_limit: Duration,
+) -> Kind {
+    if let Err(error) = name::check_name("kind", name) {
+        section.report.wrong(&section.path, error);
+    }
+    let queue = required(section, "queue").unwrap_or_default();
+    if !queue.is_empty() && !queues.contains_key(&queue) {
+        let hint = match nearest(&queue, queues.keys().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("add a section [queues.{queue}]"),
+        };
+        section.wrong("queue", format!("there is no queue {queue:?}; {hint}"));
+    }
+    let effect = section.parsed("effect", "here", |text| match text {
+        "here" => Ok(Effect::Here),
+        "elsewhere" => {
+            Err("\"elsewhere\" (another database, HTTP, another team) is not available \
+                            yet; only \"here\" is"
+                .to_owned())
+        }
+        _ => Err("expected \"here\"".to_owned()),
+    });
+    Kind {
+        name: name.to_owned(),
+        queue,
+        effect: effect.unwrap_or(Effect::Here),
+        handler: handler(section),
+        retry: RetryPolicy { backoff: backoff(section) },
+        max_payload_bytes: section.number("max_payload_bytes", 8_192, 1..=524_288),
+        age_limit: section
+            .span_opt("age_limit", Duration::from_secs(1)..=YEARS)
+            .unwrap_or(age_limit),
+    }
+}
+
+fn handler(section: &mut Section) -> Handler {
+    let sql = section.text_opt("sql");
+    match (sql, section.flag("rust", false)) {
+        (Some(sql), false) => {
+            if sql.trim().is_empty() || sql.len() > MAX_SQL_BYTES || sql.contains('\0') {
+                section
+                    .wrong("sql", format!("expected one statement, at most {MAX_SQL_BYTES} bytes"));
+            }
+            Handler::Sql(sql)
+        }
+        (None, true) => Handler::Rust,
+        (Some(_), true) => {
+            section.wrong("rust", "sql and rust = true exclude each other");
+            Handler::Rust
+        }
+        (None, false) => {
+            if !section.report.has_failed(&section.path_of("sql")) {
+                let path = &section.path;
+                section.report.add(format!(
+                    "{path}: nothing carries it out: give `sql` (one statement), or `rust = true` \
+                     for a handler that is linked into the consumer"
+                ));
+            }
+            Handler::Rust
+        }
+    }
+}
+
+fn backoff(section: &mut Section) -> Vec<Duration> {
+    let texts = section.texts("backoff", &["3s", "10s", "30s"]);
+    if texts.len() > MAX_BACKOFF {
+        section.wrong("backoff", format!("expected at most {MAX_BACKOFF} pauses"));
+    }
+    let mut pauses = Vec::with_capacity(texts.len());
+    for text in texts.iter().take(MAX_BACKOFF) {
+        match span::parse(text) {
+            Some(pause) if pause <= days(30) => pauses.push(pause),
+            Some(_) => section.wrong("backoff", "a pause is at most 30d"),
+            None => section
+                .wrong("backoff", format!("expected pauses such as \"3s\", found {text:.40?}")),
+        }
+    }
+    pauses
+}
+
+fn required(section: &mut Section, key: &'static str) -> Option<String> {
+    let text = section.text_opt(key);
+    if text.is_none() && !section.report.has_failed(&section.path_of(key)) {
+        section.report.add(format!("{}: is missing", section.path_of(key)));
+    }
+    text
+}
