@@ -1,0 +1,113 @@
+# What the scripts share: where things are kept, and how what is missing is fetched.
+# Sourced, not run. shellcheck shell=bash
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${DUELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/dueline}
+KAFKA_VERSION=4.1.1
+
+export DUELINE_CACHE=$CACHE
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE/target}
+# Debian's PostgreSQL package would start a cluster of its own on port 5432: nobody here wants it.
+export DEBIAN_FRONTEND=noninteractive
+mkdir -p "$CACHE"
+cd "$ROOT"
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 69; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# install_packages WHY PACKAGE…: by apt as root, otherwise says what to install.
+install_packages() {
+    local why=$1
+    shift
+    if [ "$(id -u)" != 0 ] || ! have apt-get; then
+        die "$why. Install what Debian calls: $*"
+    fi
+    say "$why: installing $*"
+    local log=$CACHE/apt.log
+    apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 && return
+    # The lists may be missing or old: a second try after an update.
+    if ! { apt-get update && apt-get install -y --no-install-recommends "$@"; } >>"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        die "apt-get could not install $* (all of its output: $log)"
+    fi
+}
+
+# The newest server under Debian's versioned folders, or what pg_config says.
+postgres_bin() {
+    local found
+    found=$(printf '%s\n' /usr/lib/postgresql/*/bin/initdb | sort -V | tail -n 1)
+    if [ -x "$found" ]; then
+        dirname "$found"
+    elif have pg_config && [ -x "$(pg_config --bindir)/initdb" ]; then
+        pg_config --bindir
+    else
+        return 1
+    fi
+}
+
+need_postgres() {
+    if [ -z "${DUELINE_PG_BIN:-}" ]; then
+        if ! postgres_bin >/dev/null; then
+            # Keeps the package from creating a cluster that is never used.
+            if [ "$(id -u)" = 0 ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+                mkdir -p /etc/postgresql-common
+                echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+            fi
+            install_packages "PostgreSQL's server is missing" postgresql postgresql-client
+        fi
+        DUELINE_PG_BIN=$(postgres_bin) || die "PostgreSQL was installed, but no initdb is found"
+    fi
+    export DUELINE_PG_BIN
+}
+
+# What rdkafka's C library is built with.
+need_build_tools() {
+    have cargo || die "cargo is missing: install Rust 1.94 or newer (rustup.rs)"
+    local missing=()
+    have cc || missing+=(gcc libc6-dev)
+    have c++ || missing+=(g++)
+    have make || missing+=(make)
+    have pkg-config || missing+=(pkg-config)
+    have setpriv || missing+=(util-linux)
+    [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
+    [ -e /usr/include/zlib.h ] || missing+=(zlib1g-dev)
+    if [ ${#missing[@]} -gt 0 ]; then
+        install_packages "tools for the build are missing" "${missing[@]}"
+    fi
+}
+
+# Fills $CACHE/kafka-VERSION once. Returns 1, having said why, when it cannot be fetched.
+fetch_kafka() {
+    local libs=$CACHE/kafka-$KAFKA_VERSION
+    if [ ! -d "$libs" ]; then
+        have mvn || (install_packages "Maven, which fetches Kafka, is missing" maven) || return 1
+        say "Fetching Apache Kafka $KAFKA_VERSION from Maven (54 MB, once)"
+        local part
+        part=$(mktemp -d "$CACHE/kafka.XXXXXX")
+        if ! mvn -B -q -f "$ROOT/scripts/kafka/pom.xml" dependency:copy-dependencies \
+            -DoutputDirectory="$part" >"$CACHE/maven.log" 2>&1; then
+            rm -rf "$part"
+            tail -n 5 "$CACHE/maven.log" >&2
+            say "Kafka could not be fetched (all of Maven's output: $CACHE/maven.log)"
+            return 1
+        fi
+        chmod 755 "$part"
+        # Whole or not at all; if another script was quicker, its copy is as good.
+        mv -T "$part" "$libs" 2>/dev/null || rm -rf "$part"
+    fi
+    export DUELINE_KAFKA_LIBS=$libs
+}
+
+# Java and the broker's libraries, in DUELINE_KAFKA_LIBS. Returns 1 when that is impossible.
+try_kafka() {
+    have java || (install_packages "Java, which runs Kafka, is missing" default-jre-headless) ||
+        return 1
+    [ -n "${DUELINE_KAFKA_LIBS:-}" ] || fetch_kafka
+}
+
+need_kafka() {
+    try_kafka || die "the tests need a real Kafka: see above, or set DUELINE_KAFKA_LIBS to a folder \
+with the jars of Apache Kafka $KAFKA_VERSION"
+}
