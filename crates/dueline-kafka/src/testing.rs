@@ -1,0 +1,95 @@
+//! What a fault injector does to a broker, and dueline itself never does.
+
+use std::time::Duration;
+
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::admin::Admin;
+use crate::error::KafkaError;
+
+/// Deletes a topic.
+///
+/// # Errors
+/// When it does not exist, or the brokers refuse or do not answer.
+pub async fn delete_topic(admin: &Admin, topic: &str) -> Result<(), KafkaError> {
+    let topic = topic.to_owned();
+    admin
+        .run(move |inner| {
+            let doing = format!("deleting topic `{topic}`");
+            let results = inner.admin(&doing, async |c, o| c.delete_topics(&[&topic], o).await)?;
+            failed(&doing, results)
+        })
+        .await
+}
+
+/// Deletes a group and its offsets; it must have no members.
+///
+/// # Errors
+/// When it has members or does not exist, or the brokers refuse or do not answer.
+pub async fn delete_group(admin: &Admin, group: &str) -> Result<(), KafkaError> {
+    let group = group.to_owned();
+    admin
+        .run(move |inner| {
+            let doing = format!("deleting group `{group}`");
+            let results = inner.admin(&doing, async |c, o| c.delete_groups(&[&group], o).await)?;
+            failed(&doing, results)
+        })
+        .await
+}
+
+/// Deletes a partition's records below an offset, as retention would.
+///
+/// # Errors
+/// When the brokers refuse or do not answer.
+pub async fn delete_records(
+    admin: &Admin,
+    topic: &str,
+    partition: i32,
+    before: i64,
+) -> Result<(), KafkaError> {
+    let topic = topic.to_owned();
+    admin
+        .run(move |inner| {
+            let doing = format!("deleting records of `{topic}`");
+            let mut list = TopicPartitionList::new();
+            list.add_partition_offset(&topic, partition, Offset::Offset(before))
+                .map_err(|error| KafkaError::from_native(&doing, &error))?;
+            let found = inner.admin(&doing, async |c, o| c.delete_records(&list, o).await)?;
+            found.elements().iter().try_for_each(|element| {
+                element.error().map_err(|error| KafkaError::from_native(&doing, &error))
+            })
+        })
+        .await
+}
+
+/// Waits until a topic exists (or not), asking every 20 ms.
+///
+/// # Errors
+/// [`KafkaError::UnknownTopic`] when `limit` is over first.
+pub async fn await_topic(
+    admin: &Admin,
+    topic: &str,
+    exists: bool,
+    limit: Duration,
+) -> Result<(), KafkaError> {
+    let deadline = tokio::time::Instant::now() + limit;
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    while tokio::time::Instant::now() < deadline {
+        ticks.tick().await;
+        let found = admin.identify(&[topic.to_owned()]).await?.pop().flatten();
+        if found.is_some() == exists {
+            return Ok(());
+        }
+    }
+    Err(KafkaError::UnknownTopic(topic.to_owned()))
+}
+
+fn failed(
+    doing: &str,
+    results: Vec<Result<String, (String, rdkafka::types::RDKafkaErrorCode)>>,
+) -> Result<(), KafkaError> {
+    match results.into_iter().find_map(Result::err) {
+        Some((_, code)) => Err(KafkaError::from_code(doing, code)),
+        None => Ok(()),
+    }
+}
