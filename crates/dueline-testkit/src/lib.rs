@@ -2,8 +2,22 @@
 //!
 //! Everything here starts *real* components on loopback, in temporary directories, and takes them
 //! down again: on `Drop`, and by the kernel's parent-death signal when this process is killed.
+//!
+//! * [`services`]: PostgreSQL and Kafka;
+//! * [`database`]: one database a test, from a migrated template;
+//! * [`topics`]: names that no other test has;
+//! * [`process`]: our own binaries, to be killed, stopped and paused;
+//! * [`settings`]: writing a configuration file;
+//! * [`proxy`]: a TCP proxy that loses things;
+//! * [`wait`]: waiting for a condition, within a bound.
 
 pub mod child;
+pub mod database;
 pub mod ports;
+pub mod process;
+pub mod proxy;
 pub mod services;
+pub mod settings;
 pub mod tail;
+pub mod topics;
+pub mod wait;
