@@ -95,12 +95,15 @@ create table dueline.relay (
 create table dueline.task (
     id            bigint generated always as identity primary key,
     key_hash      uuid not null unique,
-    due_at        timestamptz not null check (isfinite(due_at)),
+    -- Within the years that RFC 3339 can write: the deadline travels in a message header.
+    due_at        timestamptz not null
+                  check (due_at >= '0001-01-01 00:00:00+00' and due_at < '9999-12-31 00:00:00+00'),
     created_at    timestamptz not null default clock_timestamp(),
     published_at  timestamptz,
     finished_at   timestamptz,
     generation    integer not null default 0 check (generation >= 0),
     attempt       integer not null default 0 check (attempt >= 0),
+    -- The alarm's last fence, while there is no alarm: the next alarm goes on from it.
     fence         integer,
     state         text not null default 'live'
                   check (state in ('live', 'done', 'skipped', 'cancelled', 'dead')),
@@ -110,8 +113,12 @@ create table dueline.task (
     payload       jsonb check (pg_column_size(payload) <= 1048576),
     headers       jsonb check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 16384),
     last_error    text check (char_length(last_error) <= 2000),
+    -- Somebody asked for a cancel while a call elsewhere was running: a failure then ends in `cancelled`.
+    cancel_wished_at  timestamptz,
     check ((state = 'live') = (finished_at is null)),
-    check (fence is null or state <> 'live')
+    -- A live task's fence stands in `due`. A done one never has an alarm again; every other state can get one,
+    -- and a fence that started anew would let a relay's old write pass.
+    check (case state when 'live' then fence is null when 'done' then true else fence is not null end)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = 200000, autovacuum_analyze_scale_factor = 0,
