@@ -1,6 +1,6 @@
 //! The catalog of work: `[queues.<name>]` and `[kinds.<name>]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dueline_core::name::{self, MAX_TOPIC_LEN, RESERVED_TIER_NAMES, nearest};
@@ -14,6 +14,8 @@ use crate::read::{Report, Section, bracketed};
 use crate::span;
 use crate::topics;
 
+/// The most bytes of a consumer group's name.
+const MAX_GROUP_BYTES: usize = 255;
 /// The most tiers of one queue.
 const MAX_TIERS: usize = 64;
 /// The most pauses of one backoff.
@@ -35,7 +37,9 @@ pub(crate) fn queues(root: &mut Section, prefix: &str) -> BTreeMap<String, Queue
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for topic in queues.values().flat_map(topics::of_queue) {
         let normal = topic.resource_name().replace('.', "-");
-        if let Some(other) = seen.insert(normal, topic.name.clone()) {
+        // The same name twice is a tier given twice, which its queue has reported.
+        let other = seen.insert(normal, topic.name.clone());
+        if let Some(other) = other.filter(|other| *other != topic.name) {
             report.add(format!(
                 "queues: the topics {other} and {} differ only in `.`, `_` and `-`, which Kafka and \
                  Kubernetes do not tell apart: rename a queue or a tier",
@@ -61,8 +65,8 @@ fn queue(name: &str, section: &mut Section, prefix: &str) -> Queue {
         ));
     }
     let group = section.text("group", &format!("{prefix}.{name}"));
-    if group.is_empty() || group.len() > MAX_TOPIC_LEN || group.chars().any(char::is_control) {
-        section.wrong("group", format!("expected 1 to {MAX_TOPIC_LEN} printable characters"));
+    if group.is_empty() || group.len() > MAX_GROUP_BYTES || group.chars().any(char::is_control) {
+        section.wrong("group", format!("expected 1 to {MAX_GROUP_BYTES} printable bytes"));
     }
     Queue {
         name: name.to_owned(),
@@ -114,11 +118,13 @@ fn tiers(section: &mut Section) -> Vec<Tier> {
     tiers.sort_by_key(|tier| tier.max_delay);
     for pair in tiers.windows(2) {
         if pair[0].max_delay == pair[1].max_delay {
-            report.wrong(
-                &path,
-                format!("{} and {} have the same max_delay", pair[0].name, pair[1].name),
-            );
+            let [a, b] = [&pair[0].name, &pair[1].name];
+            report.wrong(&path, format!("{a} and {b} have the same max_delay"));
         }
+    }
+    let mut names = BTreeSet::new();
+    for tier in tiers.iter().filter(|tier| !names.insert(&tier.name)) {
+        report.wrong(&path, format!("there are two tiers named {}", tier.name));
     }
     tiers
 }
@@ -129,24 +135,27 @@ fn tier(report: &Report, path: &str, item: Value) -> Option<Tier> {
         return None;
     };
     Section::read(report, path, table, |section: &mut Section| {
-        let name = required(section, "name")?;
-        let range = Duration::from_millis(1)..=YEARS;
-        if let Err(error) = name::check_name("tier", &name) {
-            section.wrong("name", error);
-        } else if RESERVED_TIER_NAMES.contains(&name.as_str()) {
-            section.wrong("name", format!("`{name}` is kept for another topic of the queue"));
-        }
-        let failed_before = section.report.has_failed(&section.path_of("max_delay"));
-        match section.span_opt("max_delay", range) {
-            Some(max_delay) => Some(Tier { name, max_delay }),
-            None => {
-                if !failed_before && !section.report.has_failed(&section.path_of("max_delay")) {
-                    section.wrong("max_delay", "is missing");
-                }
-                None
+        let name = required(section, "name");
+        let name = name.filter(|name| match tier_name(name) {
+            Ok(()) => true,
+            Err(reason) => {
+                section.wrong("name", reason);
+                false
             }
+        });
+        let max_delay = section.span_opt("max_delay", Duration::from_millis(1)..=YEARS);
+        if max_delay.is_none() {
+            missing(section, "max_delay");
         }
+        Some(Tier { name: name?, max_delay: max_delay? })
     })
+}
+
+fn tier_name(name: &str) -> Result<(), String> {
+    if RESERVED_TIER_NAMES.contains(&name) {
+        return Err(format!("`{name}` is kept for another topic of the queue"));
+    }
+    name::check_name("tier", name).map_err(|e| e.to_string())
 }
 
 /// Reads all kinds; each one's queue must exist.
@@ -244,8 +253,16 @@ fn backoff(section: &mut Section) -> Vec<Duration> {
 
 fn required(section: &mut Section, key: &'static str) -> Option<String> {
     let text = section.text_opt(key);
-    if text.is_none() && !section.report.has_failed(&section.path_of(key)) {
-        section.report.add(format!("{}: is missing", section.path_of(key)));
+    if text.is_none() {
+        missing(section, key);
     }
     text
+}
+
+/// Reports a key that has no value, unless it has one that was wrong.
+fn missing(section: &Section, key: &str) {
+    let path = section.path_of(key);
+    if !section.report.has_failed(&path) {
+        section.report.add(format!("{path}: is missing"));
+    }
 }

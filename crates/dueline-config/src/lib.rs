@@ -35,3 +35,6 @@ pub use model::{
 };
 pub use secret::Secret;
 pub use source::{CONFIG_VARIABLE, ENV_PREFIX, Source};
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,7 @@ fn write_topic(yaml: &mut String, topic: &Topic) {
     let _ = write!(
         yaml,
         "---\n\
-         apiVersion: kafka.strimzi.io/v1beta2\n\
+         apiVersion: kafka.strimzi.io/v1\n\
          kind: KafkaTopic\n\
          metadata:\n  \
            name: \"{}\"\n  \
