@@ -1,0 +1,1 @@
+explain execute dueline_described('{}', '{}', '{}')
