@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 /// Connections at once; more wait in the kernel's backlog.
-const MAX_CONNECTIONS: usize = 32;
+pub(crate) const MAX_CONNECTIONS: usize = 32;
 /// The pause after a failed accept (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

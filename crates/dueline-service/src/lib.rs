@@ -18,3 +18,6 @@ pub mod shutdown;
 
 pub use health::{Health, Pulse};
 pub use tokio_util::sync::CancellationToken;
+
+#[cfg(test)]
+mod tests;

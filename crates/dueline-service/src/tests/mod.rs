@@ -1,0 +1,4 @@
+//! What needs a socket or a process of its own.
+
+mod admin;
+mod process;
