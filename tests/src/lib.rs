@@ -1,1 +1,16 @@
-//! placeholder
+//! What the integration tests share.
+//!
+//! * [`Bench`]: a migrated database with a shop's tables, for tests of the SQL alone;
+//! * [`Shop`]: the same with topics, a relay and a consumer as separate processes;
+//! * [`cli`]: the `dueline` command.
+
+mod bench;
+pub mod cli;
+mod shop;
+
+pub use bench::{Bench, Task};
+pub use dueline_testkit as testkit;
+pub use shop::{CLOSE_ORDER, KIND, QUEUE, Shop, ShopBuilder};
+
+/// How long a test waits for what should take a second or so: machines that test are busy.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);

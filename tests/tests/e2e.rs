@@ -1,0 +1,20 @@
+//! Suite `e2e`: everything together, against a private PostgreSQL and a real Kafka, with the relay and the
+//! consumer as processes of their own (`./scripts/test e2e`).
+//!
+//! Add a module: a file `tests/tests/e2e/<topic>.rs` and a line below. Each test opens its own shop:
+//!
+//! ```ignore
+//! let mut shop = Shop::build().await?.set("relay.lease", "5s").start().await?;   // or Shop::start()
+//! shop.orders(1..=100).await?;
+//! shop.schedule(KIND, 1..=100, Duration::from_secs(1)).await?;
+//! shop.relay().kill();                       // also pause, resume, stop; shop.start_relay() for another
+//! shop.await_count("done", 100, PATIENCE).await?;
+//! ```
+//!
+//! Tests are named after what they prove (`h06_…`), and wait with `testkit::wait::until`, never with sleep.
+//! A test that must break the broker or the cluster starts its own (`testkit::services`), or puts a
+//! `testkit::proxy::TcpProxy` in between.
+
+mod e2e {
+    mod fixture;
+}
