@@ -3,6 +3,8 @@
 -- * A function that reads or writes tables is SECURITY DEFINER, owned by dueline_owner, with a fixed
 --   search_path. One without a table is a bare expression whose names were bound when it was created, so that
 --   the planner can inline it into the hot statements.
+-- * Those in PL/pgSQL keep their plans for the session (SQL ones are planned anew at every call), and generic
+--   ones: planning costs far more here than it can gain, and a test reads the very plan that runs.
 -- * An alarm is made in two places only: `schedule` and `schedule_many` insert that of a new task, and
 --   `make_live` gives one to a task that exists. Both take the lane from `route` or `lane_for`, and the instant
 --   from `alarm_at`.
@@ -65,7 +67,7 @@ return encode(substr(sha256(
 -- The slot of a key among the slots of its queue (dueline_core::KeyHash::slot).
 create function dueline.slot_for(hash uuid, slots integer) returns integer
 language sql immutable parallel safe
-return (get_byte(uuid_send(hash), 0) * 256 + get_byte(uuid_send(hash), 1)) % slots;
+return ('x' || left(hash::text, 4))::bit(16)::integer % slots;
 
 -- The deadline as asked for. A delay runs from the business event (T3), and in UTC: a day has 24 hours whatever
 -- the session's time zone is.
@@ -100,7 +102,8 @@ begin atomic
     select k.queue, k.effect, k.max_payload_bytes, h.key_hash, t.name, l.lane
     from dueline.kind k
     join dueline.queue q on q.name = k.queue
-    cross join lateral (select dueline.key_hash(k.queue, k.name, route.key)) h (key_hash)
+    -- `offset 0` keeps the hash from being computed once for each lane it is compared with.
+    cross join lateral (select dueline.key_hash(k.queue, k.name, route.key) offset 0) h (key_hash)
     -- The first tier that covers the delay, else the longest.
     cross join lateral (
         select t.name
@@ -118,20 +121,26 @@ end;
 
 -- The tier of a requested delay (dueline_core::tier::tier_for); null when the queue has none.
 create function dueline.tier_for(queue text, delay interval) returns text
-language sql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
-    select t.name
-    from dueline.tier t
-    where t.queue = tier_for.queue
-    order by t.max_delay < tier_for.delay,
-             case when t.max_delay < tier_for.delay then -t.max_delay else t.max_delay end,
-             t.rank
-    limit 1
-$$;
+#variable_conflict use_column
+begin
+    return (
+        select t.name
+        from dueline.tier t
+        where t.queue = tier_for.queue
+        order by t.max_delay < tier_for.delay,
+                 case when t.max_delay < tier_for.delay then -t.max_delay else t.max_delay end,
+                 t.rank
+        limit 1
+    );
+end $$;
 
 -- The lane of a key in a tier of its queue; an error when `dueline apply` has not made it.
 create function dueline.lane_for(queue text, tier text, hash uuid) returns integer
-language plpgsql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     found_lane integer;
@@ -150,7 +159,8 @@ end $$;
 -- What is wrong with a task's own headers, or null. They travel beside the envelope's, where the last header of
 -- a name wins: the names that the envelope and the dead letter use are therefore refused.
 create function dueline.header_problem(headers jsonb) returns text
-language plpgsql immutable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql immutable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     bad text;
@@ -274,20 +284,23 @@ end $$;
 -- One row of the audit table. Who did it is the login; what it calls itself is in the detail.
 create function dueline.note(before dueline.task, step text, to_state text, generation integer, attempt integer,
                              detail jsonb) returns void
-language sql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
+begin
     insert into dueline.task_event (task_id, step, from_state, to_state, generation, attempt, actor, detail)
     values (before.id, step, before.state, to_state, generation, attempt, session_user,
             jsonb_strip_nulls(detail || jsonb_build_object(
-                'application', nullif(current_setting('application_name', true), ''))))
-$$;
+                'application', nullif(current_setting('application_name', true), ''))));
+end $$;
 
 -- What may still happen of a task that its caller has locked:
 --   free | published_will_be_dropped | running | may_have_run | finished
 -- The alarm is locked as well, so that the answer stays true until the caller commits. A call elsewhere begins
 -- only under the task's lock (`begin`), so its token is either seen here or comes too late.
 create function dueline.under_way(task dueline.task, effect text) returns text
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     leased boolean;
@@ -318,7 +331,8 @@ end $$;
 -- way in which a task that exists gets an alarm; `fence` goes on from where it was.
 create function dueline.make_live(before dueline.task, step text, due_at timestamptz, tier text, lane integer,
                                   payload jsonb, headers jsonb, detail jsonb) returns dueline.task
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     after dueline.task;

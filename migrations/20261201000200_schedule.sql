@@ -2,14 +2,18 @@
 
 -- The task row as a receipt.
 create function dueline.receipt_of(receipt text, task dueline.task) returns dueline.receipt
-language sql immutable parallel safe
-return row(receipt, (task).id, (task).kind, (task).key, (task).state, (task).generation, (task).due_at,
-           (task).tier)::dueline.receipt;
+language plpgsql immutable parallel safe security definer
+set search_path = pg_catalog, dueline, pg_temp
+as $$
+begin
+    return row(receipt, task.id, task.kind, task.key, task.state, task.generation, task.due_at, task.tier);
+end $$;
 
 -- Gives a task that its caller has locked a new deadline, from any state short of done.
 create function dueline.move(task dueline.task, effect text, due_at timestamptz, tier text, lane integer,
                              payload jsonb, headers jsonb, detail jsonb) returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     found text := dueline.under_way(task, effect);
@@ -33,7 +37,8 @@ end $$;
 create function dueline.meet(key_hash uuid, kind text, key text, effect text, on_conflict text,
                              due_at timestamptz, tier text, lane integer, payload jsonb, headers jsonb)
 returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     t dueline.task;
@@ -69,10 +74,13 @@ create function dueline.schedule(kind text, key text, due_at timestamptz default
                                  payload jsonb default null, headers jsonb default null,
                                  on_conflict text default 'keep', jitter interval default null)
 returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+    -- In a variable, for a volatile argument would keep `route` from being inlined.
+    asked interval := dueline.asked_delay(due_at, delay, event_at);
     way record;
     wrong text;
     deadline timestamptz;
@@ -82,9 +90,7 @@ begin
     if on_conflict is null or on_conflict not in ('keep', 'reschedule', 'error') then
         perform dueline.raise_problem('on_conflict is not known|pass keep, reschedule or error');
     end if;
-    select r.* into way
-    from dueline.route(schedule.kind, schedule.key, dueline.asked_delay(
-        schedule.due_at, schedule.delay, schedule.event_at)) r;
+    select r.* into way from dueline.route(schedule.kind, schedule.key, asked) r;
     if not found then
         perform dueline.raise_no_route(kind);
     end if;
@@ -126,17 +132,17 @@ create function dueline.reschedule(kind text, key text, due_at timestamptz defau
                                    delay interval default null, event_at timestamptz default null,
                                    payload jsonb default null, reason text default null)
 returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+    asked interval := dueline.asked_delay(due_at, delay, event_at);
     way record;
     wrong text;
     t dueline.task;
 begin
-    select r.* into way
-    from dueline.route(reschedule.kind, reschedule.key, dueline.asked_delay(
-        reschedule.due_at, reschedule.delay, reschedule.event_at)) r;
+    select r.* into way from dueline.route(reschedule.kind, reschedule.key, asked) r;
     if not found then
         perform dueline.raise_no_route(kind);
     end if;
@@ -176,7 +182,8 @@ $$;
 
 -- An array of a call with many, with one element per key.
 create function dueline.stretched(name text, items anyarray, n integer) returns anyarray
-language plpgsql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 begin
     if items is null or cardinality(items) = n then
@@ -197,7 +204,8 @@ create function dueline.schedule_many(kind text, keys text[], due_at timestamptz
                                       payloads jsonb[] default null, headers jsonb[] default null,
                                       on_conflict text default 'keep', jitter interval default null)
 returns setof dueline.numbered_receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

@@ -2,7 +2,8 @@
 
 -- Where a key of a kind is; an error for an unknown kind, for a typing error must not read as "not found".
 create function dueline.locate(kind text, key text, out effect text, out key_hash uuid)
-language plpgsql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 begin
     select k.effect, dueline.key_hash(k.queue, k.name, locate.key) into effect, key_hash
@@ -15,7 +16,8 @@ end $$;
 
 -- Cancels a task: nothing of it will run, unless the receipt says otherwise. Asking again answers the same.
 create function dueline.cancel(kind text, key text, reason text default null) returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     place record;
@@ -63,7 +65,8 @@ $$;
 -- Takes a task that its caller has locked, live or dead, out of the world: alarm and stranded row go, and
 -- messages under way are of an old generation.
 create function dueline.make_cancelled(before dueline.task, step text, detail jsonb) returns dueline.task
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     after dueline.task;
@@ -85,7 +88,8 @@ end $$;
 
 -- For callers who must not go on unless the task is out of the way.
 create function dueline.cancel_or_raise(kind text, key text, reason text default null) returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     answer dueline.receipt := dueline.cancel(kind, key, reason);
@@ -104,7 +108,8 @@ end $$;
 -- Cancels many, in the order of their hash, so that two callers cannot wait for each other in a ring.
 create function dueline.cancel_many(kind text, keys text[], reason text default null)
 returns setof dueline.numbered_receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     each record;
@@ -146,7 +151,8 @@ create type dueline.task_view as (
 
 -- The task of a key, or no row.
 create function dueline.get(kind text, key text) returns setof dueline.task_view
-language plpgsql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

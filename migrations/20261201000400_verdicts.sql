@@ -4,7 +4,8 @@
 -- `verdict` then says stale (the task has moved on) or gone (no such task, or another one under its id).
 create function dueline.lock_dead(id bigint, generation integer, key_hash uuid, any_generation boolean,
                                   out verdict text, out task dueline.task)
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 begin
     select t.* into task from dueline.task t where t.id = lock_dead.id for update;
@@ -19,9 +20,15 @@ end $$;
 
 -- The receipt of a verdict that changed nothing; a row of another task is not shown.
 create function dueline.no_verdict(verdict text, asked_id bigint, task dueline.task) returns dueline.receipt
-language sql immutable parallel safe
-return case when verdict = 'gone' then row(verdict, asked_id, null, null, null, null, null, null)::dueline.receipt
-            else dueline.receipt_of(verdict, task) end;
+language plpgsql immutable parallel safe security definer
+set search_path = pg_catalog, dueline, pg_temp
+as $$
+begin
+    if verdict = 'gone' then
+        return row(verdict, asked_id, null, null, null, null, null, null);
+    end if;
+    return dueline.receipt_of(verdict, task);
+end $$;
 
 -- Sends a dead task again: live, the next generation, attempt 0, the same dedupe key and deadline. Receipts:
 -- replayed, stale, gone, and refused: it died longer ago than finished keys are remembered
@@ -31,7 +38,8 @@ return case when verdict = 'gone' then row(verdict, asked_id, null, null, null, 
 create function dueline.replay(id bigint, source_generation integer, key_hash uuid, who text,
                                force boolean default false, dedupe_retention interval default null)
 returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     dead record;
@@ -65,7 +73,8 @@ end $$;
 
 -- It did happen: dead → done. Receipts: resolved, stale, gone.
 create function dueline.resolve(id bigint, generation integer, who text, reason text) returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     dead record;
@@ -104,7 +113,8 @@ end $$;
 
 -- It is not wanted: dead → cancelled. Receipts: discarded, stale, gone.
 create function dueline.discard(id bigint, generation integer, who text, reason text) returns dueline.receipt
-language plpgsql volatile security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     dead record;
@@ -119,7 +129,8 @@ end $$;
 
 -- The source of every message of this instance.
 create function dueline.source() returns text
-language plpgsql stable security definer set search_path = pg_catalog, dueline, pg_temp
+language plpgsql stable security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
 as $$
 declare
     uri text;
