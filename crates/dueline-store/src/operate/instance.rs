@@ -2,6 +2,7 @@
 
 use sqlx::{PgConnection, Postgres, Transaction};
 
+use super::explain_missing_schema;
 use crate::{Pool, StoreError};
 
 /// The schema that this binary works on; `dueline migrate` brings a database to it.
@@ -10,9 +11,6 @@ pub const SCHEMA_VERSION: i32 = 1;
 pub const OLDEST_BINARY: &str = "0.1.0";
 /// The version of this binary.
 const THIS_BINARY: &str = env!("CARGO_PKG_VERSION");
-
-/// SQLSTATEs of a missing table and a missing schema.
-const MISSING: [&str; 2] = ["42P01", "3F000"];
 
 /// The one row of `dueline.instance`: its name, uuid and timeline are the source of every message.
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
@@ -264,17 +262,6 @@ fn refuse_standby(cluster: &Cluster) -> Option<StoreError> {
 
 fn missing_row() -> StoreError {
     StoreError::Refused("this database has no instance yet: run `dueline apply`".to_owned())
-}
-
-fn explain_missing_schema(error: sqlx::Error) -> StoreError {
-    let error = StoreError::from(error);
-    match error.sqlstate() {
-        Some(state) if MISSING.contains(&state.as_str()) => StoreError::Refused(
-            "this database has no dueline schema yet: run `dueline migrate`, then `dueline apply`"
-                .to_owned(),
-        ),
-        _ => error,
-    }
 }
 
 async fn cluster(pool: &Pool) -> Result<Cluster, StoreError> {

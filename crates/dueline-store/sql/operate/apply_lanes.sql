@@ -1,0 +1,1 @@
+select lane, queue, tier, slot from dueline.lane order by queue, tier, slot

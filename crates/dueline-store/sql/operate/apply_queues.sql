@@ -1,0 +1,1 @@
+select name, slots, consumer_group from dueline.queue order by name

@@ -1,0 +1,1 @@
+select name from dueline.kind order by name

@@ -1,0 +1,1 @@
+delete from dueline.kind where name = $1

@@ -1,0 +1,1 @@
+delete from dueline.queue where name = $1

@@ -1,0 +1,1 @@
+delete from dueline.tier where queue = $1 and name = $2
