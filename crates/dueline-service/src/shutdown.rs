@@ -15,6 +15,7 @@ use crate::exit;
 ///
 /// # Panics
 /// Outside a Tokio runtime.
+#[expect(clippy::disallowed_methods, reason = "a second signal asks for exactly that")]
 pub fn on_signal() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
