@@ -299,7 +299,7 @@ impl Effect {
 /// What carries out a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handler {
-    /// One set-based SQL statement.
+    /// One set-based SQL statement over the relation `batch (ord, key, payload)`.
     Sql(String),
     /// A handler that is linked into the consumer's binary.
     Rust,
