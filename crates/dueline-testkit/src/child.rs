@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -21,9 +21,9 @@ type Request = (Command, SyncSender<io::Result<Child>>);
 
 /// Runs `command` from the keeper thread.
 fn spawn_kept(command: Command) -> io::Result<Child> {
-    static KEEPER: OnceLock<Sender<Request>> = OnceLock::new();
+    static KEEPER: OnceLock<SyncSender<Request>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
-        let (sender, requests) = channel::<Request>();
+        let (sender, requests) = sync_channel::<Request>(16);
         std::thread::spawn(move || {
             for (mut command, answer) in requests {
                 // Nobody waits any more only if the asking thread panicked: nothing to tell it.

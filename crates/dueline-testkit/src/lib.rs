@@ -9,8 +9,10 @@
 //! * [`process`]: our own binaries, to be killed, stopped and paused;
 //! * [`settings`]: writing a configuration file;
 //! * [`proxy`]: a TCP proxy that loses things;
+//! * [`checker`]: the invariants V1–V9, judged over independent evidence;
 //! * [`wait`]: waiting for a condition, within a bound.
 
+pub mod checker;
 pub mod child;
 pub mod database;
 pub mod ports;

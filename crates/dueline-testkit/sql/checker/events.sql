@@ -1,0 +1,4 @@
+-- Every recorded transition, each task's in its order.
+select task_id, step, from_state, to_state, generation, attempt
+  from dueline.task_event
+ order by task_id, event

@@ -1,0 +1,360 @@
+//! The judge: one function for each invariant.
+
+use std::collections::{HashMap, HashSet};
+
+use dueline_core::state::Step;
+use dueline_core::{Micros, TaskState};
+use serde::Serialize;
+
+use super::evidence::{Answer, Event, Evidence, Task};
+
+/// The most examples that a finding keeps.
+const MAX_EXAMPLES: usize = 5;
+
+/// What the evidence says of one invariant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// `V1` … `V9`.
+    pub invariant: &'static str,
+    /// What it demands.
+    pub says: &'static str,
+    /// How many things were looked at.
+    pub checked: usize,
+    /// How many of them break it.
+    pub violations: usize,
+    /// The first few of those, in words.
+    pub examples: Vec<String>,
+}
+
+impl Finding {
+    fn new(invariant: &'static str, says: &'static str) -> Self {
+        Self { invariant, says, checked: 0, violations: 0, examples: Vec::new() }
+    }
+
+    /// Looks at one thing; `wrong` is why it breaks the invariant.
+    fn look(&mut self, wrong: Option<String>) {
+        self.checked += 1;
+        if let Some(wrong) = wrong {
+            self.violations += 1;
+            if self.examples.len() < MAX_EXAMPLES {
+                self.examples.push(wrong);
+            }
+        }
+    }
+
+    fn demand(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
+        self.look((!holds).then(wrong));
+    }
+}
+
+/// The evidence, sorted by what is asked of it.
+struct Index<'e> {
+    evidence: &'e Evidence,
+    tasks: HashMap<i64, &'e Task>,
+    by_key: HashMap<(&'e str, &'e str), &'e Task>,
+    effects: HashMap<(&'e str, &'e str), Vec<Micros>>,
+    events: HashMap<i64, Vec<&'e Event>>,
+}
+
+impl<'e> Index<'e> {
+    fn new(evidence: &'e Evidence) -> Self {
+        let mut index = Self {
+            evidence,
+            tasks: evidence.tasks.iter().map(|t| (t.id, t)).collect(),
+            by_key: evidence.tasks.iter().map(|t| ((&*t.kind, &*t.key), t)).collect(),
+            effects: HashMap::new(),
+            events: HashMap::new(),
+        };
+        for effect in &evidence.effects {
+            index.effects.entry((&effect.kind, &effect.key)).or_default().push(effect.at);
+        }
+        for event in &evidence.events {
+            index.events.entry(event.task_id).or_default().push(event);
+        }
+        index
+    }
+
+    fn effects_of<'a>(&'a self, kind: &'a str, key: &'a str) -> &'a [Micros] {
+        self.effects.get(&(kind, key)).map_or(&[], Vec::as_slice)
+    }
+
+    fn events_of(&self, id: i64) -> &[&'e Event] {
+        self.events.get(&id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Judges all nine.
+#[must_use]
+pub fn judge(evidence: &Evidence) -> Vec<Finding> {
+    let index = Index::new(evidence);
+    vec![
+        v1(&index),
+        v2(&index),
+        v3(&index),
+        v4(&index),
+        v5(&index),
+        v6(&index),
+        v7(&index),
+        v8(&index),
+        v9(&index),
+    ]
+}
+
+fn name(task: &Task) -> String {
+    format!("task {} ({} of {})", task.id, task.kind, task.key)
+}
+
+fn v1(index: &Index) -> Finding {
+    let mut finding = Finding::new("V1", "every acknowledged task ends, or is cancelled");
+    for heard in &index.evidence.heard {
+        if matches!(heard.answer, Answer::Scheduled(_)) {
+            let exists = index.by_key.contains_key(&(&*heard.kind, &*heard.key));
+            finding.demand(exists, || format!("{} of {} is lost", heard.kind, heard.key));
+        }
+    }
+    for task in &index.evidence.tasks {
+        let stranded = task.state != TaskState::Dead || task.stranded.is_some();
+        finding.demand(task.state != TaskState::Live && stranded, || {
+            format!("{} is {} and not stranded", name(task), task.state)
+        });
+    }
+    finding
+}
+
+fn v2(index: &Index) -> Finding {
+    let mut finding =
+        Finding::new("V2", "at most one effect per key, and one for each that is done");
+    for ((kind, key), times) in &index.effects {
+        finding.demand(times.len() == 1, || {
+            format!("{kind} of {key} took effect {} times", times.len())
+        });
+    }
+    for task in &index.evidence.tasks {
+        let happened = !index.effects_of(&task.kind, &task.key).is_empty();
+        // A person may resolve a dead task whose effect happened by other means.
+        let resolved = index.events_of(task.id).iter().any(|event| event.step == "resolve");
+        finding.demand(resolved || happened == (task.state == TaskState::Done), || {
+            let what = if happened { "took effect" } else { "had no effect" };
+            format!("{} is {} and {what}", name(task), task.state)
+        });
+    }
+    finding
+}
+
+fn v3(index: &Index) -> Finding {
+    let mut finding = Finding::new("V3", "no effect and no publish before the due time");
+    for record in &index.evidence.published {
+        let Some(envelope) = &record.envelope else { continue };
+        finding.demand(envelope.claimed_at >= envelope.due_at, || {
+            let early = envelope.due_at.since(envelope.claimed_at);
+            format!("task {} was published {early:?} early", envelope.task_id)
+        });
+    }
+    for task in &index.evidence.tasks {
+        for at in index.effects_of(&task.kind, &task.key) {
+            finding.demand(*at >= task.due_at, || {
+                format!("{} took effect {:?} early", name(task), task.due_at.since(*at))
+            });
+        }
+    }
+    finding
+}
+
+fn v4(index: &Index) -> Finding {
+    let mut finding = Finding::new("V4", "a cancel or reschedule that was granted is kept");
+    for heard in &index.evidence.heard {
+        let effects = index.effects_of(&heard.kind, &heard.key);
+        match heard.answer {
+            Answer::Cancelled => finding.demand(effects.is_empty(), || {
+                format!("{} of {} was cancelled and took effect", heard.kind, heard.key)
+            }),
+            Answer::Rescheduled(due) => finding.demand(effects.iter().all(|at| *at >= due), || {
+                format!("{} of {} took effect before its new deadline", heard.kind, heard.key)
+            }),
+            Answer::Scheduled(_) | Answer::Unknown => {}
+        }
+    }
+    finding
+}
+
+fn v5(index: &Index) -> Finding {
+    let mut finding = Finding::new("V5", "never both paid and closed");
+    finding.checked = index.evidence.business_objects;
+    finding.violations = index.evidence.contradictions.len();
+    finding.examples = index.evidence.contradictions.iter().take(MAX_EXAMPLES).cloned().collect();
+    finding
+}
+
+fn v6(index: &Index) -> Finding {
+    let mut finding = Finding::new("V6", "dead tasks, stranded rows, letters and attempts agree");
+    let letters: HashSet<(i64, i32)> =
+        index.evidence.letters.iter().filter_map(|letter| letter.task).collect();
+    for task in &index.evidence.tasks {
+        finding.look(wrong_death(task, &letters));
+        finding.look(wrong_attempts(task, index.events_of(task.id)));
+    }
+    for (id, generation) in &letters {
+        let died =
+            |event: &&Event| event.to == Some(TaskState::Dead) && event.generation == *generation;
+        finding.demand(index.events_of(*id).iter().any(died), || {
+            format!("a letter tells of the death of task {id} in generation {generation}, which was none")
+        });
+    }
+    finding
+}
+
+fn wrong_death(task: &Task, letters: &HashSet<(i64, i32)>) -> Option<String> {
+    let dead = task.state == TaskState::Dead;
+    match &task.stranded {
+        Some(_) if !dead => Some(format!("{} is stranded and {}", name(task), task.state)),
+        None if dead => Some(format!("{} is dead and not stranded", name(task))),
+        Some(row) if row.generation != task.generation || row.attempts != task.attempt => {
+            Some(format!("{} and its stranded row differ", name(task)))
+        }
+        Some(row) if !row.lettered => Some(format!("the letter of {} is not stamped", name(task))),
+        Some(_) if !letters.contains(&(task.id, task.generation)) => {
+            Some(format!("{} is dead without a letter", name(task)))
+        }
+        _ => None,
+    }
+}
+
+/// The attempts on the row are the failures since it was last made live.
+fn wrong_attempts(task: &Task, events: &[&Event]) -> Option<String> {
+    let mut failures = 0;
+    for event in events {
+        match event.step.as_str() {
+            "fail" => failures += 1,
+            "open" | "reschedule" | "replay" => failures = 0,
+            _ => {}
+        }
+    }
+    (task.attempt != failures)
+        .then(|| format!("{} has attempt {}, but {failures} failures", name(task), task.attempt))
+}
+
+fn v7(index: &Index) -> Finding {
+    let mut finding = Finding::new("V7", "an offset passes a message only when it is answered");
+    let committed: HashMap<(&str, i32), i64> = (index.evidence.offsets.iter())
+        .filter_map(|o| Some(((&*o.topic, o.partition), o.committed?)))
+        .collect();
+    let lettered: HashSet<(&str, i32, i64)> = (index.evidence.letters.iter())
+        .filter_map(|letter| letter.origin.as_ref())
+        .map(|(topic, partition, offset)| (topic.as_str(), *partition, *offset))
+        .collect();
+    for record in &index.evidence.published {
+        let passed = committed.get(&(&*record.topic, record.partition));
+        if passed.is_none_or(|offset| record.offset >= *offset) {
+            continue;
+        }
+        let place = format!("{}[{}]@{}", record.topic, record.partition, record.offset);
+        let Some(envelope) = &record.envelope else {
+            let known = lettered.contains(&(&*record.topic, record.partition, record.offset));
+            finding
+                .demand(known, || format!("{place} was passed, unreadable and without a letter"));
+            continue;
+        };
+        // Live, published by exactly this message, and nobody will answer it any more.
+        let open = index.tasks.get(&envelope.task_id).and_then(|task| task.alarm.as_ref());
+        let unanswered = open.is_some_and(|alarm| {
+            alarm.leased
+                && alarm.generation == envelope.generation
+                && alarm.attempt == envelope.attempt
+                && alarm.claim_no == envelope.delivery
+        });
+        finding.demand(!unanswered, || {
+            format!("{place} was passed, but task {} is not answered", envelope.task_id)
+        });
+    }
+    finding
+}
+
+fn v8(index: &Index) -> Finding {
+    let mut finding = Finding::new("V8", "the backlog is drained");
+    let live = index.evidence.tasks.iter().filter(|task| task.state == TaskState::Live).count();
+    finding.demand(live == 0, || format!("{live} tasks are still live"));
+    for offset in &index.evidence.offsets {
+        let reached = offset.committed.unwrap_or(offset.low);
+        finding.demand(reached >= offset.end, || {
+            format!(
+                "group {} lags {} behind in {}[{}]",
+                offset.group,
+                offset.end - reached,
+                offset.topic,
+                offset.partition
+            )
+        });
+    }
+    finding
+}
+
+fn v9(index: &Index) -> Finding {
+    let mut finding = Finding::new("V9", "only allowed transitions, and tables that agree");
+    for orphan in &index.evidence.orphans {
+        finding.look(Some(format!("{orphan} has no task")));
+    }
+    for task in &index.evidence.tasks {
+        finding.look(wrong_row(task));
+        finding.look(wrong_story(task, index.events_of(task.id)));
+    }
+    finding
+}
+
+/// What stands beside a task's row must fit its state.
+fn wrong_row(task: &Task) -> Option<String> {
+    let live = task.state == TaskState::Live;
+    if task.alarm.is_some() != live {
+        let has = if live { "no" } else { "an" };
+        return Some(format!("{} is {} and has {has} alarm", name(task), task.state));
+    }
+    if let Some(alarm) = &task.alarm
+        && (alarm.generation, alarm.attempt) != (task.generation, task.attempt)
+    {
+        return Some(format!("{} and its alarm differ", name(task)));
+    }
+    (task.deduped != (task.state == TaskState::Done)).then(|| {
+        let has = if task.deduped { "a" } else { "no" };
+        format!("{} is {} and has {has} dedupe row", name(task), task.state)
+    })
+}
+
+/// The recorded transitions of a task must be allowed, one after the other.
+fn wrong_story(task: &Task, events: &[&Event]) -> Option<String> {
+    let mut generation = 0;
+    for event in events {
+        let wrong = |what: &str| Some(format!("{}: step {} {what}", name(task), event.step));
+        let Some(step) = step_of(event) else {
+            // A refused wish is noted and changes nothing.
+            if event.from != event.to || event.generation != generation {
+                return wrong("is unknown and changed something");
+            }
+            continue;
+        };
+        let Some(from) = event.from else { return wrong("has no state before") };
+        if from.after(step) != event.to {
+            return wrong(&format!("led from {from} to {:?}", event.to));
+        }
+        generation += i32::from(TaskState::renews_generation(step));
+        if event.generation != generation {
+            return wrong(&format!("has generation {}, not {generation}", event.generation));
+        }
+    }
+    (generation != task.generation)
+        .then(|| format!("{} has generation {}, not {generation}", name(task), task.generation))
+}
+
+fn step_of(event: &Event) -> Option<Step> {
+    Some(match (event.step.as_str(), event.to) {
+        ("fail" | "die", Some(TaskState::Dead)) => Step::Die,
+        ("fail", _) => Step::Fail,
+        ("settle", _) => Step::Done,
+        ("park", _) => Step::Park,
+        ("open", _) => Step::Open,
+        ("reschedule", _) => Step::Reschedule,
+        ("cancel", _) => Step::Cancel,
+        ("replay", _) => Step::Replay,
+        ("resolve", _) => Step::Resolve,
+        ("discard", _) => Step::Discard,
+        _ => return None,
+    })
+}

@@ -1,0 +1,23 @@
+//! The invariants V1–V9, judged over independent evidence.
+//!
+//! [`gather()`] reads the tables (with SQL of its own: it must not share a mistake with the product),
+//! the topics, the dead letters and the committed offsets. The caller adds what its clients were told
+//! and what its ledger of effects says. [`judge()`] is pure, so that a test can plant each bug.
+
+mod evidence;
+mod gather;
+mod judge;
+#[cfg(test)]
+mod planted;
+
+pub use evidence::{
+    Alarm, Answer, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
+};
+pub use gather::{Places, Queue, duplicates, gather};
+pub use judge::{Finding, judge};
+
+/// Whether every invariant holds.
+#[must_use]
+pub fn all_hold(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.violations == 0)
+}
