@@ -30,7 +30,7 @@ pub struct TopicDescription {
     pub partitions: u32,
     /// How many replicas its first partition has.
     pub replication: u32,
-    /// All its effective settings (`timestamp.type`, `retention.ms`, `cleanup.policy`,
+    /// All its effective settings (`message.timestamp.type`, `retention.ms`, `cleanup.policy`,
     /// `max.message.bytes`, …); empty when only identified.
     pub configs: BTreeMap<String, String>,
     /// The names of those settings that are set on the topic itself, not inherited.

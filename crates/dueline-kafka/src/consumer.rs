@@ -179,8 +179,9 @@ impl Consumer {
         self.events.lock().await.recv().await
     }
 
-    /// Waits until records may have arrived since the last call returned. One waiter at a time; safe to
-    /// cancel.
+    /// Waits until records may have arrived since the last call returned; look at
+    /// [`Consumer::buffered`] before waiting, for it does not tell again of what is there already. One
+    /// waiter at a time; safe to cancel.
     pub async fn readable(&self) {
         self.shared.readable.notified().await;
     }

@@ -9,10 +9,33 @@ use rdkafka::bindings as sys;
 use rdkafka::message::BorrowedMessage;
 
 mod admin;
+mod commit;
 
 pub(crate) use admin::{alter_topic, describe_topics, group_members, group_offsets};
+pub(crate) use commit::{CommitAnswer, CommitQueue};
 
 use rdkafka::types::RDKafka;
+use sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
+
+/// An owned librdkafka object with its destructor.
+struct Owned<T> {
+    ptr: *mut T,
+    destroy: unsafe extern "C" fn(*mut T),
+}
+
+impl<T> Owned<T> {
+    /// `ptr` must be owned by the caller and `destroy` its destructor; `None` when it is null.
+    fn new(ptr: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Option<Self> {
+        (!ptr.is_null()).then_some(Self { ptr, destroy })
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: `new` was given an owned, non-null pointer and its own destructor; it runs once.
+        unsafe { (self.destroy)(self.ptr) }
+    }
+}
 
 /// Milliseconds as librdkafka takes them.
 fn millis(timeout: Duration) -> i32 {
@@ -49,7 +72,7 @@ pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
     // SAFETY: the message pointer is alive as long as `message`; `list` is only written on success and
     // stays owned by the message.
     let error = unsafe { sys::rd_kafka_message_headers(message.ptr(), &mut list) };
-    if error != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR || list.is_null() {
+    if error != NO_ERROR || list.is_null() {
         return Vec::new();
     }
     // SAFETY: `list` is a header list owned by the message.
@@ -60,7 +83,7 @@ pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
         // SAFETY: `list` is alive, and the three out-pointers are valid for writing.
         let error =
             unsafe { sys::rd_kafka_header_get_all(list, index, &mut name, &mut value, &mut size) };
-        if error != sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR || name.is_null() {
+        if error != NO_ERROR || name.is_null() {
             break;
         }
         // SAFETY: librdkafka terminates a header's name with a zero byte.
@@ -90,6 +113,5 @@ pub(crate) fn cached_watermarks(
     let error = unsafe {
         sys::rd_kafka_get_watermark_offsets(client, topic.as_ptr(), partition, &mut low, &mut high)
     };
-    (error == sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0)
-        .then_some((low, high))
+    (error == NO_ERROR && high >= 0).then_some((low, high))
 }

@@ -96,6 +96,8 @@ pub fn read_all(
 
 fn open(settings: &KafkaSettings) -> Result<BaseConsumer<Plain>, KafkaError> {
     let fixed = [
+        // librdkafka assigns only where a group is named. This one is never joined and commits nothing.
+        ("group.id", "dueline-reader"),
         ("enable.auto.commit", "false"),
         ("enable.auto.offset.store", "false"),
         ("enable.partition.eof", "true"),

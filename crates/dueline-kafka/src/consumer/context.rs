@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance};
-use rdkafka::error::{KafkaError as Native, KafkaResult};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaError as Native;
+use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -16,11 +17,14 @@ use super::state::Partition;
 use super::{AssignedPartition, Event, RevokeAck, Shared};
 use crate::client::{log_error, log_line};
 use crate::error::KafkaError;
+use crate::ffi::{CommitAnswer, CommitQueue};
 use crate::record::TopicPartition;
 
 /// How long one question for committed offsets may take, and how often it is asked.
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMITTED_TRIES: usize = 2;
+/// How long a rebalance or a close waits for the answer to its commit.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GroupContext {
     pub shared: Arc<Shared>,
@@ -46,10 +50,6 @@ impl ConsumerContext for GroupContext {
             Rebalance::Revoke(list) => self.revoke(consumer, list),
             Rebalance::Error(error) => log_error(error, "the group could not be rebalanced"),
         }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        self.committed(result.as_ref().err(), offsets);
     }
 }
 
@@ -106,7 +106,7 @@ impl GroupContext {
         }
     }
 
-    /// Commits and waits for the answer; librdkafka limits that by its session and socket timeouts.
+    /// Commits what is finished and waits for the answer, within a limit.
     pub(super) fn commit_now(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -114,18 +114,23 @@ impl GroupContext {
     ) {
         let offsets = self.shared.state().to_commit(only);
         let Some(list) = list_of(&offsets) else { return };
-        match consumer.commit(&list, CommitMode::Sync) {
-            Ok(()) => self.committed(None, &list),
-            Err(error) => self.committed(Some(&error), &list),
+        let Some(queue) = CommitQueue::new(consumer.client().native_ptr()) else { return };
+        let answer = match queue.send(&list) {
+            Ok(()) => queue.answer(COMMIT_TIMEOUT),
+            Err(code) => Some(CommitAnswer { error: Some(code), offsets: Vec::new() }),
+        };
+        match answer {
+            Some(answer) => self.committed(answer),
+            None => tracing::warn!("no answer to a commit: its records may be read again"),
         }
     }
 
-    /// Hands a commit over to librdkafka; the answer comes to `commit_callback`.
-    pub(super) fn commit_soon(&self, consumer: &BaseConsumer<Self>) {
+    /// Hands what is finished over to librdkafka to commit; the answer comes to the queue.
+    pub(super) fn commit_soon(&self, queue: &CommitQueue) {
         let offsets = self.shared.state().to_commit(None);
         let Some(list) = list_of(&offsets) else { return };
-        if let Err(error) = consumer.commit(&list, CommitMode::Async) {
-            self.committed(Some(&error), &list);
+        if let Err(code) = queue.send(&list) {
+            self.committed(CommitAnswer { error: Some(code), offsets: Vec::new() });
             return;
         }
         let mut state = self.shared.state();
@@ -136,28 +141,30 @@ impl GroupContext {
         }
     }
 
-    /// Notes the answer to a commit. A failed one is tried again at the next interval.
-    fn committed(&self, error: Option<&Native>, list: &TopicPartitionList) {
+    /// Notes the answer to a commit. A failed one is repeated at the next interval.
+    pub(super) fn committed(&self, answer: CommitAnswer) {
+        let mut failed = answer.error;
         let mut state = self.shared.state();
-        for element in list.elements() {
-            let name = TopicPartition::new(element.topic(), element.partition());
+        for (topic, partition, offset, done) in answer.offsets {
+            let name = TopicPartition::new(topic, partition);
             let Some(partition) = state.partitions.get_mut(&name) else { continue };
-            match (error.is_none() && element.error().is_ok(), element.offset()) {
-                (true, Offset::Offset(offset)) => {
-                    partition.committed = partition.committed.max(Some(offset));
-                    partition.sent = partition.sent.max(Some(offset));
-                }
-                (true, _) => {}
-                (false, _) => partition.sent = partition.committed,
+            if done && offset >= 0 {
+                partition.committed = partition.committed.max(Some(offset));
+                partition.sent = partition.sent.max(Some(offset));
+            } else {
+                partition.sent = partition.committed;
+                failed = failed.or(Some(Code::Fail));
             }
         }
         drop(state);
-        match error {
+        match failed {
             None => self.shared.set_error(None),
-            Some(Native::ConsumerCommit(rdkafka::types::RDKafkaErrorCode::NoOffset)) => {}
-            Some(error) => {
-                tracing::warn!(%error, "offsets could not be committed, the next commit repeats them");
-                self.shared.set_error(Some(KafkaError::from_native("committing offsets", error)));
+            // Everything in the list had been committed before.
+            Some(Code::NoOffset) => {}
+            Some(code) => {
+                let error = KafkaError::from_code("committing offsets", code);
+                tracing::warn!(%error, "the next commit repeats it");
+                self.shared.set_error(Some(error));
             }
         }
     }

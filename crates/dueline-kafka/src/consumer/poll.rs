@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::context::GroupContext;
 use super::{ConsumerConfig, Event, Shared};
 use crate::error::KafkaError;
-use crate::ffi;
+use crate::ffi::{self, CommitQueue};
 use crate::record::{OwnedRecord, TopicPartition};
 use crate::settings::KafkaSettings;
 
@@ -27,8 +27,6 @@ const ROUND: usize = 500;
 /// How often the partitions' ends are looked up (in librdkafka's memory).
 const LOOK: Duration = Duration::from_secs(1);
 const SEEK_TIMEOUT: Duration = Duration::from_secs(5);
-
-type Native_ = BaseConsumer<GroupContext>;
 
 /// Starts the thread. `ended` closes when it is over and the group is left.
 pub(super) fn spawn(
@@ -94,7 +92,7 @@ fn fixed(config: &ConsumerConfig) -> Vec<(&'static str, String)> {
 }
 
 struct Poller {
-    consumer: Native_,
+    consumer: BaseConsumer<GroupContext>,
     shared: Arc<Shared>,
     commit_interval: Duration,
     next_commit: Instant,
@@ -106,6 +104,11 @@ struct Poller {
 impl Poller {
     fn run(mut self) {
         let mut batch = Vec::with_capacity(ROUND);
+        // A local, so that it is gone before the client is.
+        let Some(commits) = CommitQueue::new(self.consumer.client().native_ptr()) else {
+            self.consumer.context().send(Event::Failed(KafkaError::Closed));
+            return;
+        };
         while !self.shared.closing.load(Ordering::SeqCst) {
             if let Err(error) = self.collect(&mut batch) {
                 tracing::error!(%error, "the consumer cannot go on");
@@ -116,7 +119,8 @@ impl Poller {
             self.hand_over(&mut batch);
             self.seek();
             self.pause_and_resume();
-            self.commit_and_look();
+            self.commit(&commits);
+            self.look();
         }
         self.consumer.context().commit_now(&self.consumer, None);
         // Dropping the native consumer revokes, commits what was finished meanwhile, and leaves.
@@ -209,20 +213,30 @@ impl Poller {
         }
     }
 
-    fn commit_and_look(&mut self) {
+    fn commit(&mut self, commits: &CommitQueue) {
+        let context = self.consumer.context();
+        // At most one answer is due per commit that was sent.
+        while let Some(answer) = commits.answer(Duration::ZERO) {
+            context.committed(answer);
+        }
         let now = Instant::now();
         if now >= self.next_commit {
+            context.commit_soon(commits);
             self.next_commit = now + self.commit_interval;
-            self.consumer.context().commit_soon(&self.consumer);
         }
-        if now >= self.next_look {
-            self.next_look = now + LOOK;
-            let client = self.consumer.client().native_ptr();
-            for (name, partition) in &mut self.shared.state().partitions {
-                if let Some((_, high)) = ffi::cached_watermarks(client, &name.topic, name.partition)
-                {
-                    partition.high = Some(high);
-                }
+    }
+
+    /// Looks up the partitions' ends.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        let client = self.consumer.client().native_ptr();
+        for (name, partition) in &mut self.shared.state().partitions {
+            if let Some((_, high)) = ffi::cached_watermarks(client, &name.topic, name.partition) {
+                partition.high = Some(high);
             }
         }
     }

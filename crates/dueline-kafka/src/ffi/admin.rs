@@ -1,10 +1,9 @@
 //! Admin requests: topics with their ids, members and offsets of a group.
 
-use super::{CStr, CString, Duration, millis, ptr, sys};
+use super::{CStr, CString, Duration, NO_ERROR, Owned, millis, ptr, sys};
 
 use rdkafka::types::{RDKafka, RDKafkaErrorCode as Code};
 use sys::rd_kafka_admin_op_t as Op;
-use sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
 
 /// A topic as the brokers know it.
 #[derive(Clone, Debug)]
@@ -14,26 +13,6 @@ pub(crate) struct DescribedTopic {
     pub id: String,
     pub partitions: u32,
     pub replication: u32,
-}
-
-/// An owned librdkafka object with its destructor.
-struct Owned<T> {
-    ptr: *mut T,
-    destroy: unsafe extern "C" fn(*mut T),
-}
-
-impl<T> Owned<T> {
-    /// `ptr` must be owned by the caller and `destroy` its destructor; `None` when it is null.
-    fn new(ptr: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Option<Self> {
-        (!ptr.is_null()).then_some(Self { ptr, destroy })
-    }
-}
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        // SAFETY: `new` was given an owned, non-null pointer and its own destructor; it runs once.
-        unsafe { (self.destroy)(self.ptr) }
-    }
 }
 
 /// Sends one admin request and waits for its result event, at most a little longer than `timeout`.
