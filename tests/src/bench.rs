@@ -83,9 +83,12 @@ impl Bench {
         delay: Duration,
     ) -> Result<i64> {
         let statement = "
-            select count(*) filter (where (r).receipt = 'scheduled')
-              from (select dueline.schedule($1, id::text, delay => $4 * interval '1 second') as r
-                      from generate_series($2::bigint, $3::bigint) as id) as s";
+            select count(*)
+              from dueline.schedule_many(
+                       $1,
+                       array(select id::text from generate_series($2::bigint, $3::bigint) as id),
+                       delays => array[$4 * interval '1 second'])
+             where receipt = 'scheduled'";
         let new = sqlx::query_scalar(statement)
             .bind(kind)
             .bind(ids.start())

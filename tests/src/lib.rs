@@ -2,14 +2,15 @@
 //!
 //! * [`Bench`]: a migrated database with a shop's tables, for tests of the SQL alone;
 //! * [`Shop`]: the same with topics, a relay and a consumer as separate processes;
-//! * [`cli`]: the `dueline` command.
+//! * [`cli`]: the `dueline` command;
+//! * [`testkit`]: services, processes, a lossy proxy, waiting, the checker.
 
 mod bench;
-pub mod cli;
 mod shop;
 
 pub use bench::{Bench, Task};
 pub use dueline_testkit as testkit;
+pub use dueline_testkit::cli;
 pub use shop::{CLOSE_ORDER, KIND, QUEUE, Shop, ShopBuilder};
 
 /// How long a test waits for what should take a second or so: machines that test are busy.

@@ -19,11 +19,11 @@ pub const QUEUE: &str = "orders";
 pub const KIND: &str = "close_order";
 /// The shop's handler: closes what is unpaid, and counts how often it did.
 pub const CLOSE_ORDER: &str = "
-update orders as o
-   set status = 'closed', closed_at = clock_timestamp(), times = o.times + 1
-  from unnest($1::int[], $2::text[]) as task (ord, key)
- where o.id = task.key::bigint and o.status = 'unpaid'
-returning task.ord";
+update orders
+   set status = 'closed', closed_at = clock_timestamp(), times = orders.times + 1
+  from batch
+ where orders.id = batch.key::bigint and orders.status = 'unpaid'
+returning batch.ord";
 
 /// What a test may want different before the shop opens.
 #[derive(Debug)]

@@ -48,6 +48,16 @@ pub fn bound_to_us(program: &Path, signal: &str) -> Command {
     command
 }
 
+/// The program `program` in a process group of its own, so that it goes on when this process and its
+/// terminal are gone.
+#[must_use]
+pub fn free_of_us(program: &Path) -> Command {
+    use std::os::unix::process::CommandExt as _;
+    let mut command = Command::new(program);
+    command.process_group(0);
+    command
+}
+
 /// A running child; killed and reaped on drop.
 #[derive(Debug)]
 pub struct Running {
@@ -114,6 +124,14 @@ impl Running {
         // A stopped process acts on nothing but SIGKILL until it is continued.
         self.signal(Signal::CONT);
         self.wait(timeout).or_else(|| self.kill())
+    }
+
+    /// Lets it run on; returns its process id.
+    pub fn leave(self) -> u32 {
+        let id = self.id();
+        // Its handle is all that is leaked, shortly before we end.
+        std::mem::forget(self);
+        id
     }
 
     /// SIGKILL, and waits for the end.

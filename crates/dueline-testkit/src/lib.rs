@@ -7,6 +7,7 @@
 //! * [`database`]: one database a test, from a migrated template;
 //! * [`topics`]: names that no other test has;
 //! * [`process`]: our own binaries, to be killed, stopped and paused;
+//! * [`cli`]: the `dueline` command;
 //! * [`settings`]: writing a configuration file;
 //! * [`proxy`]: a TCP proxy that loses things;
 //! * [`checker`]: the invariants V1–V9, judged over independent evidence;
@@ -14,6 +15,7 @@
 
 pub mod checker;
 pub mod child;
+pub mod cli;
 pub mod database;
 pub mod ports;
 pub mod process;

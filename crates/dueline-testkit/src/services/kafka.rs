@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{START_TRIES, log_file, temp_dir};
-use crate::child::{Running, bound_to_us};
+use crate::child::{Running, bound_to_us, free_of_us};
 use crate::{ports, tail};
 
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -78,11 +78,13 @@ pub struct KafkaOptions {
     pub advertised: Option<SocketAddr>,
     /// The JVM's heap, in MiB.
     pub heap_mib: u32,
+    /// Whether it is to go on after us: see [`Kafka::leave`].
+    pub outlives_us: bool,
 }
 
 impl Default for KafkaOptions {
     fn default() -> Self {
-        Self { properties: Vec::new(), advertised: None, heap_mib: 512 }
+        Self { properties: Vec::new(), advertised: None, heap_mib: 512, outlives_us: false }
     }
 }
 
@@ -166,7 +168,12 @@ impl Kafka {
     /// When it does not answer in time.
     pub fn start_again(&mut self) -> Result<()> {
         let log = log_file(&self.log_path())?;
-        let mut command = bound_to_us(Path::new("java"), "KILL");
+        let program = Path::new("java");
+        let mut command = if self.options.outlives_us {
+            free_of_us(program)
+        } else {
+            bound_to_us(program, "KILL")
+        };
         self.java_options(&mut command);
         command.arg("kafka.Kafka").arg(self.properties_path());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -254,6 +261,15 @@ impl Kafka {
             String::from_utf8_lossy(&output.stderr)
         );
         Ok(())
+    }
+
+    /// Lets it run on, with its files; returns its process id and folder. It must have been started
+    /// with `outlives_us`.
+    #[must_use]
+    pub fn leave(mut self) -> (Option<u32>, PathBuf) {
+        self.directory.disable_cleanup(true);
+        let id = self.broker.take().map(Running::leave);
+        (id, self.directory.path().to_owned())
     }
 
     fn await_ready(&mut self) -> Result<()> {

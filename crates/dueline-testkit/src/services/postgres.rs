@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{START_TRIES, log_file, temp_dir};
-use crate::child::{Running, bound_to_us};
+use crate::child::{Running, bound_to_us, free_of_us};
 use crate::{ports, tail};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +40,8 @@ pub struct PostgresOptions {
     pub settings: Vec<String>,
     /// Environment of the server, such as `LD_PRELOAD` for a false clock.
     pub environment: Vec<(String, String)>,
+    /// Whether it is to go on after us: see [`Postgres::leave`].
+    pub outlives_us: bool,
 }
 
 /// A running cluster, stopped and deleted on drop.
@@ -129,7 +131,12 @@ impl Postgres {
     /// When it does not answer in time.
     pub fn start_again(&mut self) -> Result<()> {
         let log = log_file(&self.log_path())?;
-        let mut command = bound_to_us(&self.bin.join("postgres"), "INT");
+        let program = &self.bin.join("postgres");
+        let mut command = if self.options.outlives_us {
+            free_of_us(program)
+        } else {
+            bound_to_us(program, "INT")
+        };
         self.as_account(&mut command);
         command.arg("-D").arg(self.data()).arg("-k").arg(self.directory.path());
         command.args(["-p", &self.port.to_string()]);
@@ -185,6 +192,15 @@ impl Postgres {
             command.uid(account.uid).gid(account.gid);
         }
         command.current_dir(self.directory.path());
+    }
+
+    /// Lets it run on, with its files; returns its process id and folder. It must have been started
+    /// with `outlives_us`.
+    #[must_use]
+    pub fn leave(mut self) -> (Option<u32>, PathBuf) {
+        self.directory.disable_cleanup(true);
+        let id = self.server.take().map(Running::leave);
+        (id, self.directory.path().to_owned())
     }
 
     fn await_ready(&mut self) -> Result<()> {

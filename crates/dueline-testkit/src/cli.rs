@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use dueline_testkit::process;
+
+use crate::process;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
