@@ -33,6 +33,13 @@ impl KeyHash {
         uuid::Uuid::from_bytes(self.0)
     }
 
+    /// The slot of this key among the `slots` of its queue (0 when there are none): which of a tier's lanes
+    /// its alarm is in. The SQL function `dueline.slot_for` computes the same.
+    #[must_use]
+    pub fn slot(self, slots: u32) -> u32 {
+        u32::from(u16::from_be_bytes([self.0[0], self.0[1]])).checked_rem(slots).unwrap_or(0)
+    }
+
     /// Reads 32 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {

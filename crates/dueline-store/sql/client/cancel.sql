@@ -1,0 +1,3 @@
+-- $1 kind, $2 key, $3 reason.
+select receipt, id, kind, key, state, generation, due_at, tier
+from dueline.cancel($1, $2, $3)
