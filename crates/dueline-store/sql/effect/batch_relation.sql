@@ -1,1 +1,1 @@
-batch as materialized (select b.ord, b.key, b.payload::jsonb as payload from unnest($1::integer[], $2::text[], $3::text[]) as b (ord, key, payload))
+batch as materialized (select b.ord, b.key, b.payload from unnest($1::integer[], $2::text[], $3::jsonb[]) as b (ord, key, payload))

@@ -10,6 +10,9 @@ use super::batch::Guards;
 use super::handler::{Failure, Task};
 use crate::{Pool, StoreError, Timestamptz};
 
+/// How often a deadlock or serialization failure is tried again at once.
+const MAX_FREE_RETRIES: usize = 5;
+
 /// One failure to be recorded.
 #[derive(Clone, Debug)]
 pub struct FailureRecord<'a> {
@@ -44,6 +47,20 @@ pub struct FailedTask {
 /// # Errors
 /// When the database fails; then nothing was written.
 pub async fn fail(
+    pool: &Pool,
+    queue: &str,
+    failures: &[FailureRecord<'_>],
+) -> Result<Vec<FailedTask>, StoreError> {
+    for _ in 0..MAX_FREE_RETRIES {
+        match fail_once(pool, queue, failures).await {
+            Err(error) if error.is_free_retry() => {}
+            answer => return answer,
+        }
+    }
+    fail_once(pool, queue, failures).await
+}
+
+async fn fail_once(
     pool: &Pool,
     queue: &str,
     failures: &[FailureRecord<'_>],

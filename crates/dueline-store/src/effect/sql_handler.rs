@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use sqlx::postgres::PgStatement;
+use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Column as _, Connection as _, Executor as _, PgConnection, Row as _};
 use sqlx::{SqlSafeStr as _, Statement as _, TypeInfo as _};
 
@@ -95,8 +97,8 @@ impl Effect for SqlHandler {
     ) -> Result<Vec<Verdict>, Trouble> {
         let ords: Vec<i32> = (1..).take(tasks.len()).collect();
         let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let payloads: Vec<Option<&str>> =
-            tasks.iter().map(|task| task.payload.as_deref().map(|p| p.get())).collect();
+        let payloads: Vec<Option<Json<&RawValue>>> =
+            tasks.iter().map(|task| task.payload.as_deref().map(Json)).collect();
         let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql)))
             .bind(ords)
             .bind(keys)

@@ -1,0 +1,418 @@
+//! From a configuration to running loops.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dueline_config::{Config, Handler as HandlerKind, Kind, Queue};
+use dueline_core::name::nearest;
+use dueline_kafka::{Consumer, ConsumerConfig, KafkaSettings, Producer, ProducerConfig};
+use dueline_service::backoff::Pauses;
+use dueline_service::{CancellationToken, Health};
+use dueline_store::effect::{CrashMarks, Effect, SqlHandler, check_session, known_kinds};
+use dueline_store::operate::instance::{self, Instance};
+use dueline_store::{Pool, PoolSettings, StoreError};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::alarm::{Alarms, component};
+use crate::context::{Context, KindSpec};
+use crate::error::ConsumerError;
+use crate::handler::{Handler, RustEffect};
+use crate::letters::Letters;
+use crate::message::Sorter;
+use crate::observe::Labels;
+use crate::pace::Pace;
+use crate::queue::{Bounds, QueueLoop, RunningKind};
+use crate::tier::Tier;
+
+/// How long a loop may go without a turn before the process counts as hung.
+const PULSE: Duration = Duration::from_secs(30);
+/// Pauses between attempts to start while the database or the broker is away.
+const START_PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Puts a consumer together.
+///
+/// ```no_run
+/// # async fn example(config: dueline_config::Config, handler: impl dueline_consumer::Handler)
+/// # -> Result<(), dueline_consumer::ConsumerError> {
+/// dueline_consumer::ConsumerBuilder::new(config).handler("remind_buyer", handler).run().await
+/// # }
+/// ```
+pub struct ConsumerBuilder {
+    config: Config,
+    handlers: BTreeMap<String, Box<dyn Handler>>,
+    queues: Option<Vec<String>>,
+    health: Health,
+}
+
+impl ConsumerBuilder {
+    /// A consumer of every queue of the configuration.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, handlers: BTreeMap::new(), queues: None, health: Health::new() }
+    }
+
+    /// Handles a kind that the configuration declares with `rust = true`.
+    #[must_use]
+    pub fn handler(mut self, kind: impl Into<String>, handler: impl Handler) -> Self {
+        self.handlers.insert(kind.into(), Box::new(handler));
+        self
+    }
+
+    /// Consumes these queues only.
+    #[must_use]
+    pub fn queues(mut self, queues: impl IntoIterator<Item = String>) -> Self {
+        self.queues = Some(queues.into_iter().collect());
+        self
+    }
+
+    /// Reports to this registry.
+    #[must_use]
+    pub fn health(mut self, health: Health) -> Self {
+        self.health = health;
+        self
+    }
+
+    /// Runs until SIGTERM or SIGINT, then stops cleanly.
+    ///
+    /// # Errors
+    /// [`ConsumerError`]; [`ConsumerError::is_refusal`] says whether somebody must change something first.
+    pub async fn run(self) -> Result<(), ConsumerError> {
+        let stop = dueline_service::shutdown::on_signal()
+            .map_err(|error| ConsumerError::Broken(format!("signals: {error}")))?;
+        self.run_until(stop).await
+    }
+
+    /// Runs until `stop` is cancelled, then stops cleanly.
+    ///
+    /// # Errors
+    /// As [`ConsumerBuilder::run`].
+    pub async fn run_until(self, stop: CancellationToken) -> Result<(), ConsumerError> {
+        let Self { config, handlers, queues, health } = self;
+        let queues = chosen(&config, queues)?;
+        check_handlers(&config, &queues, &handlers)?;
+        let pool = dueline_store::connect(&pool_settings(&config))?;
+        health.set("postgres", Err("not asked yet"));
+        let Some(instance) = first_contact(&config, &pool, &health, &stop).await? else {
+            return Ok(());
+        };
+        warn_about_unregistered(&config, &queues, &pool).await?;
+        let effects = effects(&config, &queues, handlers, &pool).await?;
+        let process = Process {
+            connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
+            alarms: Alarms::new(health.clone()),
+            config: Arc::new(config),
+            health,
+            pool,
+            instance,
+        };
+        process.run(queues, effects, stop).await
+    }
+}
+
+/// What all queues of the process share.
+struct Process {
+    config: Arc<Config>,
+    pool: Pool,
+    connections: Arc<Semaphore>,
+    alarms: Alarms,
+    health: Health,
+    instance: Instance,
+}
+
+type Kinds = HashMap<Arc<str>, Arc<KindSpec>>;
+
+impl Process {
+    async fn run(
+        self,
+        queues: Vec<Queue>,
+        mut effects: HashMap<String, Kinds>,
+        stop: CancellationToken,
+    ) -> Result<(), ConsumerError> {
+        let process = Arc::new(self);
+        let mut loops = JoinSet::new();
+        for queue in queues {
+            let kinds = effects.remove(&queue.name).unwrap_or_default();
+            let (process, stop) = (Arc::clone(&process), stop.clone());
+            loops.spawn(async move { process.keep_running(&queue, &kinds, &stop).await });
+        }
+        let mut result = Ok(());
+        while let Some(ended) = loops.join_next().await {
+            let ended = ended.unwrap_or_else(|e| Err(ConsumerError::Broken(e.to_string())));
+            if ended.is_err() && result.is_ok() {
+                result = ended;
+            }
+            // One queue that cannot go on takes the process down cleanly: a supervisor starts it again.
+            stop.cancel();
+        }
+        process.pool.close().await;
+        result
+    }
+
+    /// Runs a queue's loop; a member that failed is made anew, after a pause.
+    async fn keep_running(
+        &self,
+        queue: &Queue,
+        kinds: &Kinds,
+        stop: &CancellationToken,
+    ) -> Result<(), ConsumerError> {
+        let mut pauses = Pauses::new(START_PAUSES.0, START_PAUSES.1);
+        loop {
+            self.alarms.raise(component::KAFKA, &queue.name, "joining the group");
+            match self.queue_loop(queue, kinds)?.run(stop).await {
+                Ok(()) => return Ok(()),
+                Err(ConsumerError::Kafka(error)) => {
+                    tracing::warn!(queue = queue.name, %error, "the group member failed");
+                    self.alarms.raise(component::KAFKA, &queue.name, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+            if !pauses.sleep(stop).await {
+                return Ok(());
+            }
+        }
+    }
+
+    fn queue_loop(&self, queue: &Queue, kinds: &Kinds) -> Result<QueueLoop, ConsumerError> {
+        let kafka = kafka_settings(&self.config);
+        let letters = ProducerConfig {
+            delivery_timeout: self.config.kafka.delivery_timeout,
+            max_in_flight: 1_000,
+            ..ProducerConfig::default()
+        };
+        let (producer, _reports) = Producer::new(&kafka, &letters)?;
+        let context = Arc::new(Context {
+            queue: queue.name.clone(),
+            pool: self.pool.clone(),
+            connections: Arc::clone(&self.connections),
+            role: self.config.postgres.handler_role.clone(),
+            marks: CrashMarks::new(self.pool.clone(), queue.group.clone()),
+            letters: Letters::new(
+                Arc::new(producer),
+                self.pool.clone(),
+                queue.name.clone(),
+                queue.dead_letter_topic(),
+            ),
+            alarms: self.alarms.clone(),
+            crash_limit: i32::try_from(self.config.consumer.crash_limit).unwrap_or(i32::MAX),
+        });
+        let member = member_config(&self.config, queue);
+        let bounds = Bounds {
+            batch_max: self.config.consumer.batch_max as usize,
+            workers: self.config.consumer.workers_per_tier as usize,
+            span: i64::try_from(member.max_outstanding).unwrap_or(i64::MAX),
+            stop_timeout: self.config.consumer.stop_timeout,
+        };
+        let sorter = Sorter {
+            queue: queue.name.clone(),
+            instance: self.instance.clone(),
+            kinds: kinds.iter().map(|(n, spec)| (Arc::clone(n), spec.max_payload)).collect(),
+        };
+        let tiers: Vec<Tier> = queue
+            .tier_topics()
+            .into_iter()
+            .map(|topic| Tier::new(topic.into(), kinds.keys().cloned()))
+            .collect();
+        let kinds = kinds.values().map(|spec| self.running_kind(queue, spec)).collect();
+        let consumer = Consumer::start(&kafka, member)?;
+        let pulse = self.health.watch("consume", PULSE);
+        Ok(QueueLoop::new(context, consumer, sorter, kinds, tiers, bounds, pulse))
+    }
+
+    fn running_kind(&self, queue: &Queue, spec: &Arc<KindSpec>) -> (Arc<str>, RunningKind) {
+        let consumer = &self.config.consumer;
+        let pause = (consumer.environment_pause_min, consumer.environment_pause_max);
+        // A batch's bound: its handler, and as much again for our own statements and a free retry.
+        let longest = consumer.handler_timeout * 4;
+        let pace = Pace::new(consumer.batch_max as usize, pause, longest);
+        let labels = queue.tiers.iter().map(|t| Labels::new(&queue.name, &t.name, &spec.name));
+        let kind = RunningKind { spec: Arc::clone(spec), pace, labels: labels.collect() };
+        (Arc::clone(&spec.name), kind)
+    }
+}
+
+/// The queues to consume; without a choice those that have kinds.
+fn chosen(config: &Config, names: Option<Vec<String>>) -> Result<Vec<Queue>, ConsumerError> {
+    let Some(names) = names else {
+        let used = |queue: &&Queue| config.kinds.values().any(|kind| kind.queue == queue.name);
+        let queues: Vec<Queue> = config.queues.values().filter(used).cloned().collect();
+        if queues.is_empty() {
+            let text = "there is nothing to consume: the configuration has no [kinds.<name>]";
+            return Err(ConsumerError::Refused(text.to_owned()));
+        }
+        return Ok(queues);
+    };
+    names
+        .iter()
+        .map(|name| {
+            config.queues.get(name).cloned().ok_or_else(|| {
+                let known = config.queues.keys().map(String::as_str);
+                let hint = nearest(name, known).map(|n| format!("; did you mean `{n}`?"));
+                ConsumerError::Refused(format!(
+                    "there is no queue `{name}` in the configuration{}",
+                    hint.unwrap_or_default()
+                ))
+            })
+        })
+        .collect()
+}
+
+fn kinds_of<'a>(config: &'a Config, queues: &[Queue]) -> impl Iterator<Item = &'a Kind> {
+    let names: Vec<String> = queues.iter().map(|queue| queue.name.clone()).collect();
+    config.kinds.values().filter(move |kind| names.contains(&kind.queue))
+}
+
+/// Handlers and kinds must fit each other: a kind without a handler would only pile up.
+fn check_handlers(
+    config: &Config,
+    queues: &[Queue],
+    handlers: &BTreeMap<String, Box<dyn Handler>>,
+) -> Result<(), ConsumerError> {
+    let refused = |text: String| Err(ConsumerError::Refused(text));
+    for name in handlers.keys() {
+        match config.kinds.get(name).map(|kind| &kind.handler) {
+            Some(HandlerKind::Rust) => {}
+            Some(HandlerKind::Sql(_)) => {
+                return refused(format!(
+                    "kind `{name}` has a handler in this program and `sql` in the configuration: \
+                     keep one of them (`rust = true` for this program's)"
+                ));
+            }
+            None => {
+                let known = config.kinds.keys().map(String::as_str);
+                let hint = nearest(name, known).map(|n| format!("; did you mean `{n}`?"));
+                return refused(format!(
+                    "this program has a handler for kind `{name}`, which is not in the \
+                     configuration{}",
+                    hint.unwrap_or_default()
+                ));
+            }
+        }
+    }
+    for kind in kinds_of(config, queues) {
+        if kind.handler == HandlerKind::Rust && !handlers.contains_key(&kind.name) {
+            return refused(format!(
+                "kinds.{}: `rust = true`, but this program has no handler for it: run the program \
+                 that links it, give the kind `sql`, or choose other queues (--queue)",
+                kind.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn pool_settings(config: &Config) -> PoolSettings {
+    let postgres = &config.postgres;
+    PoolSettings {
+        url: postgres.url.expose().to_owned(),
+        application_name: "dueline-consumer".to_owned(),
+        max_connections: postgres.max_connections,
+        // A handler's statement is bounded by its own timeout; everything else is far shorter.
+        statement_timeout: config.consumer.handler_timeout.min(postgres.statement_timeout),
+        lock_timeout: postgres.lock_timeout,
+        idle_in_transaction_timeout: postgres.idle_in_transaction_timeout,
+        connect_timeout: postgres.connect_timeout,
+        options: postgres.options.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+    }
+}
+
+fn kafka_settings(config: &Config) -> KafkaSettings {
+    let mut settings = KafkaSettings::new(config.kafka.bootstrap_servers());
+    settings.client_id = "dueline-consumer".to_owned();
+    for (name, value) in &config.kafka.properties {
+        settings.properties.insert(name.clone(), value.expose().to_owned());
+    }
+    settings
+}
+
+fn member_config(config: &Config, queue: &Queue) -> ConsumerConfig {
+    let consumer = &config.consumer;
+    let buffer = consumer.buffer_per_partition as usize;
+    ConsumerConfig {
+        session_timeout: consumer.session_timeout,
+        max_poll_interval: consumer.max_poll_interval,
+        commit_interval: consumer.commit_interval,
+        // A rebalance waits as long as a batch may take, and never so long that the member is put out.
+        revoke_timeout: (consumer.handler_timeout * 2).min(consumer.max_poll_interval / 2),
+        buffer_records: buffer,
+        max_outstanding: buffer * 2 + consumer.batch_max as usize * 2,
+        ..ConsumerConfig::new(queue.group.clone(), queue.tier_topics())
+    }
+}
+
+/// Waits for the database and checks that it is ours to work on. `None`: stopped meanwhile.
+async fn first_contact(
+    config: &Config,
+    pool: &Pool,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<Option<Instance>, ConsumerError> {
+    let mut pauses = Pauses::new(START_PAUSES.0, START_PAUSES.1);
+    loop {
+        let asked = async {
+            let instance = instance::check(pool, &config.instance.name).await?;
+            check_session(pool, &config.postgres.handler_role).await?;
+            Ok(instance)
+        };
+        match asked.await {
+            Ok(instance) => {
+                health.set("postgres", Ok::<(), String>(()));
+                return Ok(Some(instance));
+            }
+            Err(error @ StoreError::Refused(_)) => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "the database does not answer yet");
+                health.set("postgres", Err(error.to_string()));
+            }
+        }
+        if !pauses.sleep(stop).await {
+            return Ok(None);
+        }
+    }
+}
+
+async fn warn_about_unregistered(
+    config: &Config,
+    queues: &[Queue],
+    pool: &Pool,
+) -> Result<(), ConsumerError> {
+    let known = known_kinds(pool).await?;
+    for kind in kinds_of(config, queues) {
+        if !known.iter().any(|k| k.name == kind.name && k.queue == kind.queue) {
+            tracing::warn!(kind = kind.name, "not registered: run `dueline apply`");
+        }
+    }
+    Ok(())
+}
+
+/// Describes every SQL handler and takes in every Rust one.
+async fn effects(
+    config: &Config,
+    queues: &[Queue],
+    mut handlers: BTreeMap<String, Box<dyn Handler>>,
+    pool: &Pool,
+) -> Result<HashMap<String, Kinds>, ConsumerError> {
+    let mut effects: HashMap<String, Kinds> = HashMap::new();
+    for kind in kinds_of(config, queues) {
+        let effect: Box<dyn Effect> = match (&kind.handler, handlers.remove(&kind.name)) {
+            (HandlerKind::Sql(sql), _) => {
+                let role = &config.postgres.handler_role;
+                Box::new(SqlHandler::describe(pool, &kind.name, role, sql).await?)
+            }
+            (HandlerKind::Rust, Some(handler)) => {
+                Box::new(RustEffect { handler, timeout: config.consumer.handler_timeout })
+            }
+            (HandlerKind::Rust, None) => continue,
+        };
+        let name: Arc<str> = kind.name.as_str().into();
+        let spec = KindSpec {
+            name: Arc::clone(&name),
+            effect,
+            retry: kind.retry.clone(),
+            max_payload: kind.max_payload_bytes as usize,
+        };
+        effects.entry(kind.queue.clone()).or_default().insert(name, Arc::new(spec));
+    }
+    Ok(effects)
+}

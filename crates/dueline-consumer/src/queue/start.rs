@@ -1,0 +1,157 @@
+//! Starting jobs: batches, lone messages, burials.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dueline_kafka::TopicPartition;
+use dueline_store::operate::instance;
+
+use super::QueueLoop;
+use super::reports::{Done, Taken};
+use crate::job::{BatchJob, bury};
+use crate::message::Message;
+use crate::pace::Permit;
+
+/// Burials at once.
+const MAX_BURYING: usize = 4;
+
+impl QueueLoop {
+    /// Starts whatever may start now.
+    pub(super) fn start_jobs(&mut self, now: Instant) {
+        for tier in 0..self.tiers.len() {
+            if let Some(at) = self.tiers[tier].wake(now) {
+                self.wake_at(at);
+            }
+            self.start_batches(tier, now);
+        }
+        self.start_lone(now);
+        while self.burying < MAX_BURYING
+            && let Some((broken, assignment)) = self.broken.pop_front()
+        {
+            self.burying += 1;
+            let partition = broken.record.topic_partition();
+            self.count_under_way(&partition, 1);
+            let (context, source) = (Arc::clone(&self.context), Arc::clone(&self.source));
+            self.jobs.spawn(async move {
+                Done::Buried(partition, assignment, bury(context, source, broken).await)
+            });
+        }
+    }
+
+    fn start_batches(&mut self, tier: usize, now: Instant) {
+        // Bounded: every turn starts a batch or ends the loop.
+        while self.tiers[tier].running < self.bounds.workers {
+            let mut started = false;
+            for kind in self.tiers[tier].kinds_waiting() {
+                if self.tiers[tier].running >= self.bounds.workers {
+                    return;
+                }
+                let Some(max) = self.permit(&kind, now) else { continue };
+                let messages = self.tiers[tier].take(&kind, max);
+                self.start_batch(tier, &kind, messages);
+                started = true;
+            }
+            if !started {
+                return;
+            }
+        }
+    }
+
+    fn permit(&mut self, kind: &str, now: Instant) -> Option<usize> {
+        let permit = self.kinds.get_mut(kind)?.pace.permit(now);
+        match permit {
+            Permit::Batch(max) => Some(max),
+            Permit::Wait(until) => {
+                self.wake_at(until);
+                None
+            }
+            Permit::Stopped => None,
+        }
+    }
+
+    fn start_batch(&mut self, tier: usize, kind: &Arc<str>, messages: Vec<Message>) {
+        let Some(job) = self.job(tier, kind) else { return };
+        let mut counts: HashMap<TopicPartition, usize> = HashMap::new();
+        for message in &messages {
+            *counts.entry(message.origin.record.topic_partition()).or_default() += 1;
+        }
+        let taken: Vec<Taken> = counts
+            .into_iter()
+            .map(|(partition, count)| {
+                let assignment = self.count_under_way(&partition, count);
+                Taken { partition, assignment, count }
+            })
+            .collect();
+        self.tiers[tier].running += 1;
+        let kind = Arc::clone(kind);
+        self.jobs.spawn(async move {
+            Done::Batch { tier: Some(tier), kind, taken, report: job.run(messages).await }
+        });
+    }
+
+    fn job(&self, tier: usize, kind: &str) -> Option<BatchJob> {
+        let running = self.kinds.get(kind)?;
+        Some(BatchJob::new(
+            Arc::clone(&self.context),
+            Arc::clone(&running.spec),
+            running.labels.get(tier)?.clone(),
+            Arc::clone(&self.source),
+        ))
+    }
+
+    /// Partitions under suspicion take no worker's place, and hold up nobody.
+    fn start_lone(&mut self, now: Instant) {
+        let ready: Vec<(TopicPartition, Arc<str>)> = self
+            .partitions
+            .values()
+            .filter_map(|partition| {
+                let lone = partition.lone.as_ref()?;
+                let waits = lone.origin.not_before.is_some_and(|at| at > now);
+                (!waits).then(|| (partition.name.clone(), Arc::clone(&lone.task.kind)))
+            })
+            .collect();
+        for (name, kind) in ready {
+            if self.permit(&kind, now).is_none() {
+                continue;
+            }
+            self.start_one_lone(name, &kind);
+        }
+    }
+
+    fn start_one_lone(&mut self, name: TopicPartition, kind: &Arc<str>) {
+        let tier = self.tiers.iter().position(|tier| tier.topic == name.topic);
+        let Some(job) = tier.and_then(|tier| self.job(tier, kind)) else { return };
+        let Some(partition) = self.partitions.get_mut(&name) else { return };
+        let Some(message) = partition.lone.take() else { return };
+        let mark = partition.lone_mark(message.origin.record.offset);
+        partition.marked = Some(mark.offset);
+        partition.under_way += 1;
+        let taken = vec![Taken { partition: name, assignment: partition.assignment, count: 1 }];
+        let condemned = mark.tries > self.context.crash_limit;
+        let kind = Arc::clone(kind);
+        self.jobs.spawn(async move {
+            let report = if condemned {
+                job.condemn(message).await
+            } else {
+                job.run_marked(message, mark).await
+            };
+            Done::Batch { tier: None, kind, taken, report }
+        });
+    }
+
+    /// Answers the assignment that the messages belong to.
+    fn count_under_way(&mut self, name: &TopicPartition, count: usize) -> u64 {
+        self.partitions.get_mut(name).map_or(0, |partition| {
+            partition.under_way += count;
+            partition.assignment
+        })
+    }
+
+    /// Asks who this database is by now, before held records are looked at again.
+    pub(super) fn refresh(&mut self) {
+        self.refreshing = true;
+        let pool = self.context.pool.clone();
+        self.jobs.spawn(async move { Done::Refreshed(instance::show(&pool).await) });
+    }
+}

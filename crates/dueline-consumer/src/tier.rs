@@ -1,0 +1,89 @@
+//! What waits in one tier: messages in hand, by kind.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dueline_kafka::TopicPartition;
+
+use crate::message::Message;
+
+/// One tier of a queue: its topic, its workers, its messages in hand. Tiers never wait for each other.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub topic: Arc<str>,
+    /// Batches under way.
+    pub running: usize,
+    waiting: Vec<(Arc<str>, VecDeque<Message>)>,
+    /// Rows that were locked when they were looked at.
+    later: Vec<Message>,
+    /// Whose turn it is among the kinds.
+    turn: usize,
+}
+
+impl Tier {
+    pub fn new(topic: Arc<str>, kinds: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let waiting = kinds.into_iter().map(|kind| (kind, VecDeque::new())).collect();
+        Self { topic, running: 0, waiting, later: Vec::new(), turn: 0 }
+    }
+
+    /// Messages in hand that are not under way.
+    pub fn len(&self) -> usize {
+        self.later.len() + self.waiting.iter().map(|(_, queue)| queue.len()).sum::<usize>()
+    }
+
+    /// Takes a message in, behind the others of its kind.
+    pub fn push(&mut self, message: Message) {
+        if message.origin.not_before.is_some() {
+            self.later.push(message);
+        } else if let Some((_, queue)) =
+            self.waiting.iter_mut().find(|(kind, _)| *kind == message.task.kind)
+        {
+            queue.push_back(message);
+        }
+    }
+
+    /// Lets those whose time has come wait among the others; answers when the next one's comes.
+    pub fn wake(&mut self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        for mut message in std::mem::take(&mut self.later) {
+            match message.origin.not_before {
+                Some(at) if at > now => {
+                    next = Some(next.map_or(at, |earlier: Instant| earlier.min(at)));
+                    self.later.push(message);
+                }
+                _ => {
+                    message.origin.not_before = None;
+                    self.push(message);
+                }
+            }
+        }
+        next
+    }
+
+    /// The kinds that have messages waiting, each once, beginning with another one every time.
+    pub fn kinds_waiting(&mut self) -> Vec<Arc<str>> {
+        let count = self.waiting.len().max(1);
+        self.turn = (self.turn + 1) % count;
+        let turns = (0..self.waiting.len()).map(|i| &self.waiting[(i + self.turn) % count]);
+        turns.filter(|(_, queue)| !queue.is_empty()).map(|(kind, _)| Arc::clone(kind)).collect()
+    }
+
+    /// Takes up to `max` messages of a kind.
+    pub fn take(&mut self, kind: &str, max: usize) -> Vec<Message> {
+        let Some((_, queue)) = self.waiting.iter_mut().find(|(name, _)| &**name == kind) else {
+            return Vec::new();
+        };
+        queue.drain(..max.min(queue.len())).collect()
+    }
+
+    /// Forgets what was read from these partitions: others will read it.
+    pub fn forget(&mut self, partitions: &[TopicPartition]) {
+        let stays = |message: &Message| {
+            let record = &message.origin.record;
+            !partitions.iter().any(|p| p.partition == record.partition && p.topic == record.topic)
+        };
+        self.later.retain(stays);
+        self.waiting.iter_mut().for_each(|(_, queue)| queue.retain(stays));
+    }
+}
