@@ -1,1 +1,36 @@
-//! placeholder
+//! The relay: walks the deadline table and publishes what is due, to one topic per delay tier.
+//!
+//! One service per file, each with its configuration named on top, a loop and a `run_once`:
+//!
+//! * `lanes`: heartbeat, fair shares, takeover, hand-over;
+//! * `scan`: rounds of claims by keyset, with a watermark and a window;
+//! * `publish`: producing, delivery reports, releases; `gate` decides whether claiming makes sense;
+//! * `sweep`: the walk without a watermark: missed, orphaned, lost, unanswered, too old;
+//! * `letters`: dead letters that nobody has written yet;
+//! * `patrol`: retention;
+//! * `topics`: what the topics must be, and since when they are what they are.
+//!
+//! Pure parts: `book` (cursors of the lanes), `pace` (pauses, window, rates), `tracker` (what is
+//! confirmed), `clock` (the database's clock against our steady one).
+
+mod book;
+mod clock;
+mod error;
+mod gate;
+mod lanes;
+mod letters;
+mod message;
+mod pace;
+mod patrol;
+mod publish;
+mod relay;
+mod routes;
+mod scan;
+mod shared;
+mod sweep;
+mod topics;
+mod tracker;
+
+pub use error::RelayError;
+pub use relay::{Once, Relay};
+pub use sweep::Swept;

@@ -2,6 +2,7 @@
 -- shared among the lanes that have due work. Writes `due` only; the bodies are read by another statement, since
 -- one that joined `task` paired an old body with a new alarm.
 --
+-- Nothing later than $7 is taken: how far the relay's own steady clock allows the database's clock to be.
 -- `statement_timestamp()`: the comparison must be usable by the index. `any (array(...))`: whatever the planner
 -- believes about the number of rows, it looks them up by key.
 -- Always at least one row, for its `now`; without a claim the other columns are null.
@@ -19,7 +20,7 @@ with asked as (
               from dueline.due d
              where d.lane = a.lane
                and (d.next_at, d.id) > (a.cursor_at, a.cursor_id)
-               and d.next_at <= statement_timestamp()
+               and d.next_at <= least(statement_timestamp(), $7::timestamptz)
                and d.lease_until is null
              order by d.next_at, d.id
              limit 1
@@ -32,7 +33,7 @@ with asked as (
               from dueline.due d
              where d.lane = r.lane
                and (d.next_at, d.id) >= (r.next_at, r.id)
-               and d.next_at <= statement_timestamp()
+               and d.next_at <= least(statement_timestamp(), $7::timestamptz)
                and d.lease_until is null
              order by d.next_at, d.id
              limit greatest(1, $5::integer / r.lanes)

@@ -35,8 +35,16 @@ with asked as (
        and t.state = 'live'
     returning t.id, t.kind, t.key, t.generation, t.attempt, s.reason, s.error
 ), stranded as (
-    insert into dueline.stranded (id, queue, kind, key, generation, attempts, reason, error)
-    select x.id, k.queue, x.kind, x.key, x.generation, x.attempt, x.reason, left(x.error, 2000)
+    insert into dueline.stranded (id, queue, kind, key, generation, attempts, reason, error, history)
+    select x.id, k.queue, x.kind, x.key, x.generation, x.attempt, x.reason, left(x.error, 2000),
+           (select coalesce(jsonb_agg(jsonb_build_object('at', e.at, 'generation', e.generation,
+                                                         'attempt', e.attempt, 'error', e.detail ->> 'error')
+                                      order by e.event), '[]')
+              from (select v.event, v.at, v.generation, v.attempt, v.detail
+                      from dueline.task_event v
+                     where v.task_id = x.id and v.step in ('fail', 'die')
+                     order by v.event desc
+                     limit 100) e)
       from dead x
       join dueline.kind k on k.name = x.kind
     returning id

@@ -78,7 +78,7 @@ pub struct Body {
 }
 
 /// Takes up to `budget` due alarms of these lanes, behind their cursors, for `lease`. Lanes that `epoch`
-/// does not own are left out. Committed when it returns.
+/// does not own are left out, and nothing due later than `not_after` is taken. Committed when it returns.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.
@@ -88,6 +88,7 @@ pub async fn claim(
     cursors: &[Cursor],
     budget: usize,
     lease: Duration,
+    not_after: Micros,
 ) -> Result<Round, StoreError> {
     let rows = sqlx::query(include_str!("../../sql/relay/claim.sql"))
         .bind(cursors.iter().map(|c| c.lane).collect::<Vec<_>>())
@@ -96,6 +97,7 @@ pub async fn claim(
         .bind(epoch)
         .bind(i32::try_from(budget).unwrap_or(i32::MAX))
         .bind(interval(lease))
+        .bind(Timestamptz(not_after))
         .fetch_all(pool)
         .await?;
     let first =

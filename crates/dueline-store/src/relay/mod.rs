@@ -4,7 +4,6 @@
 //! answers is decided by the relay; here they are only bound and read.
 
 mod claim;
-mod instance;
 mod lanes;
 mod letters;
 mod patrol;
@@ -18,7 +17,6 @@ use dueline_core::Micros;
 use crate::Timestamptz;
 
 pub use claim::{Body, Claimed, Cursor, Round, bodies, claim, next_due, release};
-pub use instance::{InstanceRow, instance};
 pub use lanes::{
     Heartbeat, Lane, Observed, TakenOver, end, give, heartbeat, lanes, observe, register,
     take_free, take_over,
