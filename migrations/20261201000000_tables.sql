@@ -1,6 +1,6 @@
 -- The tables of dueline. ARCHITECTURE.md argues the shape; performance figures are in docs/performance.md.
 --
--- Three roles without login: the owner of everything here, and two that are granted to people and programs.
+-- Four roles without login: the owner of everything here, and three that are granted to people and programs.
 -- Roles belong to the whole cluster, so another database of it may have made them already, even at this
 -- very moment.
 do $$
@@ -8,6 +8,8 @@ declare
     role_name text;
 begin
     foreach role_name in array array['dueline_owner', 'dueline_schedule', 'dueline_operate', 'dueline_handler'] loop
+        -- Looked up first: where an administrator has made them, the migrating user need not have CREATEROLE.
+        continue when exists (select from pg_roles where rolname = role_name);
         begin
             execute format('create role %I nologin', role_name);
         exception when duplicate_object or unique_violation then

@@ -37,9 +37,15 @@ revoke all on all tables in schema dueline from public;
 revoke all on all sequences in schema dueline from public;
 revoke all on all routines in schema dueline from public;
 
-grant dueline_schedule to dueline_operate;
--- A consumer steps down to the handlers' role for each handler statement.
-grant dueline_handler to dueline_operate;
+do $$ begin
+    if not pg_has_role('dueline_operate', 'dueline_schedule', 'member') then
+        grant dueline_schedule to dueline_operate;
+    end if;
+    -- A consumer steps down to the handlers' role for each handler statement.
+    if not pg_has_role('dueline_operate', 'dueline_handler', 'member') then
+        grant dueline_handler to dueline_operate;
+    end if;
+end $$;
 
 grant usage on schema dueline to dueline_schedule;
 grant execute on function
