@@ -6,6 +6,7 @@
 //! * [`services`]: PostgreSQL and Kafka;
 //! * [`database`]: one database a test, from a migrated template;
 //! * [`topics`]: names that no other test has;
+//! * [`plans`]: how a statement is planned, and what it scans;
 //! * [`process`]: our own binaries, to be killed, stopped and paused;
 //! * [`cli`]: the `dueline` command;
 //! * [`settings`]: writing a configuration file;
@@ -17,6 +18,8 @@ pub mod checker;
 pub mod child;
 pub mod cli;
 pub mod database;
+pub mod demo;
+pub mod plans;
 pub mod ports;
 pub mod process;
 pub mod proxy;

@@ -77,6 +77,21 @@ pub async fn gather(pool: &PgPool, places: &Places) -> Result<Evidence> {
     Ok(evidence)
 }
 
+/// How many records the groups have not passed yet, in all tier topics.
+///
+/// # Errors
+/// When the broker does not answer.
+pub async fn lag(places: &Places) -> Result<i64> {
+    let mut lag = 0;
+    for queue in &places.queues {
+        for topic in &queue.topics {
+            let offsets = offsets(&places.kafka, &queue.group, topic).await?;
+            lag += offsets.iter().map(|o| o.end - o.committed.unwrap_or(o.low)).sum::<i64>();
+        }
+    }
+    Ok(lag)
+}
+
 /// How often each layer stopped a duplicate (I5).
 ///
 /// # Errors

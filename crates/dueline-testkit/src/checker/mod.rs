@@ -13,7 +13,7 @@ mod planted;
 pub use evidence::{
     Alarm, Answer, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
 };
-pub use gather::{Places, Queue, duplicates, gather};
+pub use gather::{Places, Queue, duplicates, gather, lag};
 pub use judge::{Finding, judge};
 
 /// Whether every invariant holds.

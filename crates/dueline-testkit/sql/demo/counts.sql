@@ -1,0 +1,1 @@
+select state, count(*) from dueline.task group by state

@@ -1,0 +1,227 @@
+//! What came of it: the table, lateness, duplicates, invariants.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use dueline_core::{Micros, TaskState};
+use serde::Serialize;
+
+use super::Options;
+use super::actors::Ledger;
+use super::stage::Stage;
+use crate::checker::{self, Effect, Evidence, Finding, Task};
+
+/// One queue and tier.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Line {
+    queue: String,
+    tier: String,
+    scheduled: u64,
+    done: u64,
+    skipped: u64,
+    cancelled: u64,
+    /// How many were dead at some time.
+    dead: u64,
+    replayed: u64,
+    lateness: Lateness,
+}
+
+/// From deadline to effect, of tasks that needed one try, in milliseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Lateness {
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    #[serde(skip)]
+    samples: Vec<Duration>,
+}
+
+impl Lateness {
+    fn settle(&mut self) {
+        self.samples.sort_unstable();
+        let ms = |quantile: f64| {
+            // The nearest rank; quantiles of a few thousand samples need no interpolation.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[expect(clippy::cast_precision_loss)]
+            let rank = (quantile * self.samples.len() as f64).ceil() as usize;
+            let sample = self.samples.get(rank.saturating_sub(1));
+            sample.map_or(0.0, |lateness| lateness.as_secs_f64() * 1e3)
+        };
+        (self.p50_ms, self.p99_ms, self.max_ms) = (ms(0.50), ms(0.99), ms(1.0));
+    }
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    seed: u64,
+    orders: u32,
+    kafka: &'static str,
+    seconds: f64,
+    queues: Vec<Line>,
+    rescheduled: u64,
+    paid: usize,
+    paid_too_late: u64,
+    dead_replayed: u64,
+    messages_published: usize,
+    messages_per_task: f64,
+    duplicates_stopped: BTreeMap<String, i64>,
+    invariants: Vec<Finding>,
+    /// Whether every invariant holds.
+    pub holds: bool,
+}
+
+impl Outcome {
+    /// Gathers the evidence and judges it.
+    pub async fn collect(
+        stage: &Stage,
+        ledger: &Ledger,
+        options: &Options,
+        dead_replayed: u64,
+        took: Duration,
+    ) -> Result<Self> {
+        let mut evidence = checker::gather(&stage.pool, &stage.places).await?;
+        evidence.heard.clone_from(&ledger.heard);
+        evidence.business_objects = usize::try_from(options.orders)?;
+        let effects: Vec<(String, String, i64)> =
+            sqlx::query_as(include_str!("../../sql/demo/effects.sql"))
+                .fetch_all(&stage.pool)
+                .await?;
+        evidence.effects = effects
+            .into_iter()
+            .map(|(kind, key, at)| Effect { kind, key, at: Micros(at) })
+            .collect();
+        evidence.contradictions =
+            sqlx::query_scalar(include_str!("../../sql/demo/contradictions.sql"))
+                .bind(&ledger.paid)
+                .fetch_all(&stage.pool)
+                .await?;
+        let invariants = checker::judge(&evidence);
+        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        let messages_per_task =
+            evidence.published.len() as f64 / evidence.tasks.len().max(1) as f64;
+        Ok(Self {
+            seed: options.seed,
+            orders: options.orders,
+            kafka: stage.broker_name(),
+            seconds: took.as_secs_f64(),
+            queues: lines(&evidence),
+            rescheduled: ledger.rescheduled,
+            paid: ledger.paid.len(),
+            paid_too_late: ledger.too_late,
+            dead_replayed,
+            messages_published: evidence.published.len(),
+            messages_per_task,
+            duplicates_stopped: checker::duplicates(&stage.pool).await?,
+            holds: checker::all_hold(&invariants),
+            invariants,
+        })
+    }
+
+    /// Writes it for a person.
+    pub fn print(&self) {
+        println!("\n{}", self.table());
+        println!(
+            "lateness: deadline to effect in ms, of tasks that needed one try; the two kills are in it"
+        );
+        println!(
+            "customers: {} paid, {} came too late and saw a closed order, {} got a new deadline",
+            self.paid, self.paid_too_late, self.rescheduled
+        );
+        let stops: Vec<String> =
+            self.duplicates_stopped.iter().map(|(layer, n)| format!("{layer} {n}")).collect();
+        let stops = if stops.is_empty() { "none".to_owned() } else { stops.join(", ") };
+        println!(
+            "messages: {} published, {:.3} for each task; duplicates stopped by layer: {stops}",
+            self.messages_published, self.messages_per_task
+        );
+        println!("broker: {}; seed {}; {:.1} s in all\n", self.kafka, self.seed, self.seconds);
+        for finding in &self.invariants {
+            let verdict = if finding.violations == 0 { "holds" } else { "VIOLATED" };
+            let counts = match finding.violations {
+                0 => format!("{} checked", finding.checked),
+                n => format!("{n} of {} checked", finding.checked),
+            };
+            println!("{}  {verdict:8}  {} ({counts})", finding.invariant, finding.says);
+            for example in &finding.examples {
+                println!("              {example}");
+            }
+        }
+        let verdict = if self.holds { "All invariants hold." } else { "NOT all invariants hold." };
+        println!("\n{verdict}");
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::ASCII_MARKDOWN);
+        table.set_header([
+            "queue",
+            "tier",
+            "scheduled",
+            "done",
+            "skipped",
+            "cancelled",
+            "dead",
+            "replayed",
+            "p50",
+            "p99",
+            "max",
+        ]);
+        for line in &self.queues {
+            let counts =
+                [line.scheduled, line.done, line.skipped, line.cancelled, line.dead, line.replayed];
+            let late = [line.lateness.p50_ms, line.lateness.p99_ms, line.lateness.max_ms];
+            let mut row = vec![line.queue.clone(), line.tier.clone()];
+            row.extend(counts.map(|n| n.to_string()));
+            row.extend(late.map(|ms| format!("{ms:.1}")));
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+/// One line for each queue and tier, and one for all.
+fn lines(evidence: &Evidence) -> Vec<Line> {
+    let with_step = |wanted: fn(&checker::Event) -> bool| -> HashSet<i64> {
+        evidence.events.iter().filter(|event| wanted(event)).map(|event| event.task_id).collect()
+    };
+    let died = with_step(|event| event.to == Some(TaskState::Dead));
+    let failed = with_step(|event| event.step == "fail");
+    let replayed = with_step(|event| event.step == "replay");
+    let effects: HashMap<(&str, &str), Micros> =
+        evidence.effects.iter().map(|e| ((&*e.kind, &*e.key), e.at)).collect();
+
+    let add = |line: &mut Line, task: &Task| {
+        line.scheduled += 1;
+        line.done += u64::from(task.state == TaskState::Done);
+        line.skipped += u64::from(task.state == TaskState::Skipped);
+        line.cancelled += u64::from(task.state == TaskState::Cancelled);
+        line.dead += u64::from(died.contains(&task.id));
+        line.replayed += u64::from(replayed.contains(&task.id));
+        if let Some(at) = effects.get(&(&*task.kind, &*task.key))
+            && !failed.contains(&task.id)
+            && !died.contains(&task.id)
+        {
+            line.lateness.samples.push(at.since(task.due_at));
+        }
+    };
+    let mut lines: BTreeMap<(&str, &str), Line> = BTreeMap::new();
+    let mut all = Line { queue: "all".into(), ..Line::default() };
+    for task in &evidence.tasks {
+        let line = lines.entry((&task.queue, &task.tier)).or_insert_with(|| Line {
+            queue: task.queue.clone(),
+            tier: task.tier.clone(),
+            ..Line::default()
+        });
+        add(line, task);
+        add(&mut all, task);
+    }
+    let mut lines: Vec<Line> = lines.into_values().chain([all]).collect();
+    lines.iter_mut().for_each(|line| line.lateness.settle());
+    lines
+}
