@@ -65,6 +65,21 @@ impl ConsumerConfig {
         }
     }
 
+    fn check(&self) -> Result<(), KafkaError> {
+        if self.topics.is_empty() {
+            return Err(KafkaError::Config(format!("group `{}` has no topics", self.group)));
+        }
+        if self.revoke_timeout >= self.max_poll_interval {
+            return Err(KafkaError::Config(format!(
+                "a rebalance may wait {} ms for work in flight, and must wait less than the {} ms \
+                 after which the broker takes this member for dead",
+                self.revoke_timeout.as_millis(),
+                self.max_poll_interval.as_millis(),
+            )));
+        }
+        Ok(())
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             records: self.buffer_records.max(1),
@@ -156,6 +171,7 @@ impl Consumer {
     /// # Errors
     /// When the settings are refused, by dueline or by librdkafka, or no thread can be started.
     pub fn start(settings: &KafkaSettings, config: ConsumerConfig) -> Result<Self, KafkaError> {
+        config.check()?;
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(config.limits())),
             readable: Notify::new(),

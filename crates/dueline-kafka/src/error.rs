@@ -98,6 +98,12 @@ impl KafkaError {
         }
     }
 
+    /// Whether the broker does not know this kind of request.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Request { code, .. } if code == "UnsupportedFeature")
+    }
+
     /// Whether this says that a topic does not exist.
     #[must_use]
     pub fn is_unknown_topic(&self) -> bool {

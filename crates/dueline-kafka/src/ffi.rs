@@ -11,7 +11,7 @@ use rdkafka::message::BorrowedMessage;
 mod admin;
 mod commit;
 
-pub(crate) use admin::{alter_topic, describe_topics, group_members, group_offsets};
+pub(crate) use admin::{alter_topic, controller, describe_topics, group_members, group_offsets};
 pub(crate) use commit::{CommitAnswer, CommitQueue};
 
 use rdkafka::types::RDKafka;
@@ -114,4 +114,12 @@ pub(crate) fn cached_watermarks(
         sys::rd_kafka_get_watermark_offsets(client, topic.as_ptr(), partition, &mut low, &mut high)
     };
     (error == NO_ERROR && high >= 0).then_some((low, high))
+}
+
+/// Puts a client into the state that librdkafka raises when idempotence cannot be kept up.
+#[cfg(test)]
+pub(crate) fn make_fatal(client: *mut RDKafka) {
+    let code = sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+    // SAFETY: the caller's client is alive, and the reason is a terminated string.
+    let _ = unsafe { sys::rd_kafka_test_fatal_error(client, code, c"planted".as_ptr()) };
 }

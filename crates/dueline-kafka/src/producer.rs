@@ -290,3 +290,27 @@ impl<T: Send + Sync + 'static> std::fmt::Debug for Producer<T> {
         f.debug_struct("Producer").field("in_flight", &self.in_flight()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fatal_error_is_told_and_what_is_queued_is_reported_by_closing() {
+        let nowhere = KafkaSettings::new("127.0.0.1:1");
+        let (producer, mut reports) =
+            Producer::<u32>::new(&nowhere, &ProducerConfig::default()).expect("valid");
+        assert_eq!(producer.fatal(), None);
+        let record = || Record { topic: "t", key: Some(b"k"), ..Record::default() };
+        producer.send(record(), 1).expect("queued");
+        ffi::make_fatal(producer.native.client().native_ptr());
+        assert!(producer.fatal().is_some_and(|text| text.contains("planted")));
+        let refused = producer.send(record(), 2).expect_err("refused");
+        assert_eq!((refused.ticket, refused.queue_full), (2, false));
+        producer.close(Duration::ZERO).await;
+        let report = reports.recv().await.expect("a report");
+        assert_eq!(report.ticket, 1);
+        assert!(matches!(report.outcome, Outcome::NotWritten { .. }), "{:?}", report.outcome);
+        assert!(reports.recv().await.is_none());
+    }
+}

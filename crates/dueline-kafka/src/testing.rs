@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, first_error};
 use crate::error::KafkaError;
 
 /// Deletes a topic.
@@ -17,7 +17,7 @@ pub async fn delete_topic(admin: &Admin, topic: &str) -> Result<(), KafkaError> 
         .run(move |inner| {
             let doing = format!("deleting topic `{topic}`");
             let results = inner.admin(&doing, async |c, o| c.delete_topics(&[&topic], o).await)?;
-            failed(&doing, results)
+            first_error(&doing, results)
         })
         .await
 }
@@ -32,7 +32,7 @@ pub async fn delete_group(admin: &Admin, group: &str) -> Result<(), KafkaError> 
         .run(move |inner| {
             let doing = format!("deleting group `{group}`");
             let results = inner.admin(&doing, async |c, o| c.delete_groups(&[&group], o).await)?;
-            failed(&doing, results)
+            first_error(&doing, results)
         })
         .await
 }
@@ -82,14 +82,4 @@ pub async fn await_topic(
         }
     }
     Err(KafkaError::UnknownTopic(topic.to_owned()))
-}
-
-fn failed(
-    doing: &str,
-    results: Vec<Result<String, (String, rdkafka::types::RDKafkaErrorCode)>>,
-) -> Result<(), KafkaError> {
-    match results.into_iter().find_map(Result::err) {
-        Some((_, code)) => Err(KafkaError::from_code(doing, code)),
-        None => Ok(()),
-    }
 }

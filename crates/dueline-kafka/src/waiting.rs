@@ -197,17 +197,11 @@ struct Search {
 }
 
 impl Search {
-    /// The nearest known classes at or below, and at or above.
-    fn bounds(&self, index: usize) -> (Option<(usize, Class)>, Option<(usize, Class)>) {
-        let at = |i: usize| self.known[i].map(|class| (i, class));
-        ((0..=index).rev().find_map(at), (index..self.times.len()).find_map(at))
-    }
-
+    /// What was looked up, or follows from equal neighbours on both sides.
     fn class(&self, index: usize) -> Option<Class> {
-        match self.bounds(index) {
-            (Some((_, below)), Some((_, above))) if below == above => Some(below),
-            _ => None,
-        }
+        let below = self.known[..=index].iter().rev().find_map(|class| *class)?;
+        let above = self.known[index..].iter().find_map(|class| *class)?;
+        (below == above).then_some(below)
     }
 
     /// The next time to look up; `None` when every class is known.

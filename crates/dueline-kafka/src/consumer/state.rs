@@ -49,8 +49,10 @@ pub(super) struct Partition {
 }
 
 impl Partition {
+    /// A partition as it is assigned. Taken as paused at first, so that the poll thread resumes it: a
+    /// pause may be left over from an earlier assignment.
     pub(super) fn new(committed: Option<i64>) -> Self {
-        Self { sent: committed, committed, ..Self::default() }
+        Self { sent: committed, committed, paused: true, ..Self::default() }
     }
 
     fn update_full(&mut self, limits: Limits) {

@@ -76,10 +76,12 @@ unsafe fn text(text: *const std::ffi::c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Describes topics, in no particular order; missing ones are left out.
+/// Describes topics, each named once, in no particular order; missing ones are left out. Asks the
+/// controller, or the broker of this id.
 pub(crate) fn describe_topics(
     client: *mut RDKafka,
     names: &[&str],
+    via: Option<i32>,
     timeout: Duration,
 ) -> Result<Vec<DescribedTopic>, Code> {
     let owned: Vec<CString> = names
@@ -95,10 +97,14 @@ pub(crate) fn describe_topics(
             sys::rd_kafka_TopicCollection_destroy,
         )
         .ok_or(Code::Fail)?;
-        let event =
-            request(client, Op::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, timeout, |options, queue| {
-                sys::rd_kafka_DescribeTopics(client, topics.ptr, options, queue);
-            })?;
+        let op = Op::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
+        let event = request(client, op, timeout, |options, queue| {
+            if let Some(broker) = via {
+                let options = options.cast_mut();
+                sys::rd_kafka_AdminOptions_set_broker(options, broker, ptr::null_mut(), 0);
+            }
+            sys::rd_kafka_DescribeTopics(client, topics.ptr, options, queue);
+        })?;
         let result = sys::rd_kafka_event_DescribeTopics_result(event.ptr);
         if result.is_null() {
             return Err(Code::Fail);
@@ -308,4 +314,11 @@ pub(crate) fn alter_topic(
         }
     }
     Ok(())
+}
+
+/// The id of the cluster's controller as the last metadata named it; waits for the first.
+pub(crate) fn controller(client: *mut RDKafka, timeout: Duration) -> Option<i32> {
+    // SAFETY: the caller's client is alive during the call.
+    let id = unsafe { sys::rd_kafka_controllerid(client, millis(timeout)) };
+    (id >= 0).then_some(id)
 }

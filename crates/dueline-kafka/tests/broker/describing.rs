@@ -25,7 +25,9 @@ async fn a_topic_is_described_with_its_settings_and_a_missing_one_is_none() {
 #[tokio::test]
 async fn h11_a_topic_that_is_made_again_has_another_id() {
     let name = topic(1, &[]).await;
-    let id = async || admin().identify(&[name.clone()]).await.unwrap()[0].clone().unwrap().topic_id;
+    let id = async || {
+        admin().identify(std::slice::from_ref(&name)).await.unwrap()[0].clone().unwrap().topic_id
+    };
     let before = id().await;
     assert_eq!(before, id().await);
     assert!(before.len() >= 20, "{before}");
@@ -42,7 +44,8 @@ async fn topics_are_widened_and_settings_changed_one_by_one() {
     assert!(admin().add_partitions(&name, 2).await.is_err(), "a topic never shrinks");
     let settings = BTreeMap::from([("max.message.bytes".to_owned(), "5000".to_owned())]);
     admin().alter_config(&name, settings).await.unwrap();
-    let description = admin().describe(&[name.clone()]).await.unwrap()[0].clone().unwrap();
+    let description =
+        admin().describe(std::slice::from_ref(&name)).await.unwrap()[0].clone().unwrap();
     assert_eq!(description.partitions, 4);
     assert_eq!(description.configs["max.message.bytes"], "5000");
     assert_eq!(description.configs["retention.ms"], "86400000", "what was not named is kept");

@@ -1,9 +1,12 @@
-//! What works on librdkafka's in-process broker. The module's documentation repeats the findings.
+//! What works on librdkafka's in-process broker; the documentation of `dueline_kafka::mock` says the
+//! same in words.
 
 use std::time::Duration;
 
 use dueline_kafka::mock::{MockBroker, mock_cluster};
-use dueline_kafka::{Admin, Consumer, KafkaSettings, Outcome, Producer, ProducerConfig, TopicSpec};
+use dueline_kafka::{
+    Admin, Consumer, KafkaSettings, Outcome, Producer, ProducerConfig, TopicSpec, read_all,
+};
 
 use crate::support::{LIMIT, assigned, collect, config, finish, record};
 
@@ -36,12 +39,30 @@ async fn producing_and_consuming_in_a_group_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn which_admin_requests_work() {
+async fn admin_requests_that_work_and_that_do_not() {
     let (_broker, settings) = start("demo");
-    let admin = Admin::new(&settings, Duration::from_secs(2)).unwrap();
-    println!("identify {:?}", admin.identify(&["demo".to_owned()]).await);
-    println!("describe {:?}", admin.describe(&["demo".to_owned()]).await);
-    println!("watermarks {:?}", admin.watermarks("demo").await);
-    println!("times {:?}", admin.offsets_for_times("demo", 1).await);
-    println!("group {:?}", admin.group_view("g", "demo").await);
+    let admin = Admin::new(&settings, Duration::from_secs(5)).unwrap();
+    let names = ["demo".to_owned()];
+    let found = admin.identify(&names).await.unwrap()[0].clone().unwrap();
+    assert_eq!((found.partitions, found.topic_id.is_empty()), (2, false));
+    assert!(admin.describe(&names).await.unwrap()[0].clone().unwrap().configs.is_empty());
+    assert_eq!(admin.group_view("g", "demo").await.unwrap().committed, [None, None]);
+
+    let (producer, _reports) = Producer::<u64>::new(&settings, &ProducerConfig::default()).unwrap();
+    producer.send_and_wait(record("demo", "a", b"{}")).await;
+    let ends = admin.watermarks("demo").await.unwrap();
+    assert_eq!(ends.iter().map(|end| end.high).sum::<i64>(), 1);
+    assert_eq!(admin.offsets_for_times("demo", 1).await.unwrap(), [None, None], "finds nothing");
+    let read = tokio::task::spawn_blocking(move || {
+        read_all(&settings, "demo", LIMIT, |_| std::ops::ControlFlow::Continue(()))
+    });
+    assert_eq!(read.await.unwrap().unwrap().records, 1);
+
+    let spec = TopicSpec {
+        name: "more".into(),
+        partitions: 1,
+        replication: 1,
+        configs: std::collections::BTreeMap::new(),
+    };
+    assert!(admin.create(spec).await.unwrap_err().is_unsupported());
 }

@@ -63,7 +63,12 @@ pub async fn fill(topic: &str, count: u64) {
     let (producer, mut reports) = producer();
     for ticket in 0..count {
         let key = format!("key-{ticket}");
-        producer.send(record(topic, &key, b"{}"), ticket).unwrap();
+        let mut refused = producer.send(record(topic, &key, b"{}"), ticket);
+        while let Err(full) = refused {
+            assert!(full.queue_full, "{:?}", full.error);
+            producer.flush(LIMIT).await.unwrap();
+            refused = producer.send(record(topic, &key, b"{}"), ticket);
+        }
     }
     let mut all = Vec::new();
     while all.len() < count as usize {

@@ -10,6 +10,9 @@ use crate::support::{
 /// Claim times, one millisecond apart; old enough to be anybody's past.
 const BASE_MS: i64 = 1_750_000_000_000;
 
+/// Retention goes by the records' timestamps, and these are old.
+const KEEP: &[(&str, &str)] = &[("retention.ms", "-1")];
+
 fn claim(index: i64) -> Claim {
     Claim { key: b"key".to_vec(), claimed_at: Micros((BASE_MS + index) * 1_000 + 999) }
 }
@@ -41,7 +44,7 @@ fn waits(verdicts: &[Verdict]) -> Vec<bool> {
 
 #[tokio::test]
 async fn h12_consumed_waiting_and_lost_are_told_apart() {
-    let (topic, group) = (topic(1, &[]).await, unique("group"));
+    let (topic, group) = (topic(1, KEEP).await, unique("group"));
     publish(&topic, 0..20).await;
     let ask = async || admin().still_waiting(query(&topic, &group, 0..25).await).await;
     // Nobody has ever read it.
@@ -70,7 +73,7 @@ async fn h12_consumed_waiting_and_lost_are_told_apart() {
 
 #[tokio::test]
 async fn h11_a_topic_that_was_made_again_or_widened_is_not_believed() {
-    let (topic, group) = (topic(1, &[]).await, unique("group"));
+    let (topic, group) = (topic(1, KEEP).await, unique("group"));
     publish(&topic, 0..2).await;
     let consumer = member(&group, &topic);
     assigned(&consumer).await;
@@ -86,7 +89,7 @@ async fn h11_a_topic_that_was_made_again_or_widened_is_not_believed() {
     testing::delete_topic(&admin(), &topic).await.unwrap();
     testing::await_topic(&admin(), &topic, false, LIMIT).await.unwrap();
     assert!(matches!(admin().still_waiting(before.clone()).await[..], [Verdict::Gone(_)]));
-    create(&topic, 1, &[]).await;
+    create(&topic, 1, KEEP).await;
     assert!(matches!(admin().still_waiting(before).await[..], [Verdict::Gone(_)]));
 }
 
