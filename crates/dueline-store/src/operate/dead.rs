@@ -91,6 +91,17 @@ pub async fn list(
         .await?)
 }
 
+/// One dead task; `None` when it is not dead (any more).
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn by_id(pool: &Pool, id: i64) -> Result<Option<DeadTask>, StoreError> {
+    Ok(sqlx::query_as(include_str!("../../sql/operate/dead_by_id.sql"))
+        .bind(id)
+        .fetch_optional(pool)
+        .await?)
+}
+
 /// History, payload and headers of a dead task; `None` when it is not dead (any more).
 ///
 /// # Errors
@@ -100,6 +111,55 @@ pub async fn detail(pool: &Pool, id: i64) -> Result<Option<DeadDetail>, StoreErr
         .bind(id)
         .fetch_optional(pool)
         .await?)
+}
+
+/// Where an undecodable message's letter stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetterPlace<'a> {
+    /// The dead-letter topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: i32,
+    /// The offset.
+    pub offset: i64,
+}
+
+impl LetterPlace<'_> {
+    fn json(&self) -> String {
+        serde_json::json!({
+            "topic": self.topic, "partition": self.partition, "offset": self.offset
+        })
+        .to_string()
+    }
+}
+
+/// Whether the message of this letter was sent again before. A message without a row has no generation that
+/// could guard it, so the audit table does.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn was_resent(pool: &Pool, letter: LetterPlace<'_>) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar(include_str!("../../sql/operate/resend_seen.sql"))
+        .bind(letter.json())
+        .fetch_one(pool)
+        .await?)
+}
+
+/// Writes down that the message of this letter was sent again.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn note_resent(
+    pool: &Pool,
+    letter: LetterPlace<'_>,
+    who: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(include_str!("../../sql/operate/resend_note.sql"))
+        .bind(letter.json())
+        .bind(who)
+        .execute(pool)
+        .await?;
+    Ok(())
 }
 
 /// A key pattern as shells write it: `*` for any text, `?` for one character, anything else is itself.

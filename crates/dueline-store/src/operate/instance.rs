@@ -104,6 +104,14 @@ pub async fn check(pool: &Pool, expected_name: &str) -> Result<Instance, StoreEr
     }
 }
 
+/// Refuses a standby; for what must run before there is an instance.
+///
+/// # Errors
+/// [`StoreError::Refused`] on a standby.
+pub async fn check_primary(pool: &Pool) -> Result<(), StoreError> {
+    refuse_standby(&cluster(pool).await?).map_or(Ok(()), Err)
+}
+
 /// The row as it is, without any check; `None` when there is none yet.
 ///
 /// # Errors

@@ -28,3 +28,21 @@ fn explain_missing_schema(error: sqlx::Error) -> StoreError {
         _ => error,
     }
 }
+
+/// The database's clock.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn now(pool: &crate::Pool) -> Result<dueline_core::Micros, StoreError> {
+    let now: crate::Timestamptz =
+        sqlx::query_scalar(include_str!("../../sql/operate/clock.sql")).fetch_one(pool).await?;
+    Ok(now.0)
+}
+
+/// The hint that PostgreSQL sent beside an error, if any: our SQL functions say there what to do.
+#[must_use]
+pub fn hint(error: &StoreError) -> Option<String> {
+    let StoreError::Sqlx(sqlx::Error::Database(error)) = error else { return None };
+    let error = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
+    error.hint().map(str::to_owned)
+}
