@@ -67,8 +67,8 @@ pub struct Watermarks {
 
 /// Asks the brokers, and changes topics. Cheap to clone; every clone shares one connection.
 ///
-/// librdkafka's calls block, so each runs on tokio's blocking threads, limited by the timeout that the
-/// `Admin` was made with. Methods must be called within a tokio runtime.
+/// librdkafka's calls block, so each runs on tokio's blocking threads, limited by the timeout that
+/// the `Admin` was made with. Methods must be called within a tokio runtime.
 #[derive(Clone)]
 pub struct Admin {
     pub(crate) inner: Arc<Inner>,
@@ -96,8 +96,8 @@ impl Admin {
         task.await.map_err(|_| KafkaError::Closed)?
     }
 
-    /// Each topic's id, partitions and replication, in the order asked; `None` for those that do not
-    /// exist. One request.
+    /// Each topic's id, partitions and replication, in the order asked; `None` for those that do
+    /// not exist. One request.
     ///
     /// # Errors
     /// When the brokers do not answer in time, or do not allow it.
@@ -172,8 +172,8 @@ impl Admin {
         .await
     }
 
-    /// For each partition, the first offset whose timestamp is at or after `ms` (milliseconds since the
-    /// Unix epoch); `None` where there is none.
+    /// For each partition, the first offset whose timestamp is at or after `ms` (milliseconds since
+    /// the Unix epoch); `None` where there is none.
     ///
     /// # Errors
     /// [`KafkaError::UnknownTopic`], or when the brokers do not answer in time or do not allow it.

@@ -1,8 +1,9 @@
 //! One member of a consumer group, with bounded buffers per partition.
 //!
-//! A thread of its own polls librdkafka without ever stopping, so that a slow handler does not cost the
-//! membership; what it reads waits in a buffer per partition. A full buffer pauses its own partition
-//! and no other. The async side takes records, works, and says which are finished; offsets follow.
+//! A thread of its own polls librdkafka without ever stopping, so that a slow handler does not cost
+//! the membership; what it reads waits in a buffer per partition. A full buffer pauses its own
+//! partition and no other. The async side takes records, works, and says which are finished;
+//! offsets follow.
 
 mod context;
 mod poll;
@@ -31,13 +32,13 @@ pub struct ConsumerConfig {
     pub topics: Vec<String>,
     /// How long the broker waits for a heartbeat before it gives the partitions to others.
     pub session_timeout: Duration,
-    /// How long this process may go without polling before it leaves the group. Only a rebalance that
-    /// waits for in-flight work stops the polls; at least `session_timeout`.
+    /// How long this process may go without polling before it leaves the group. Only a rebalance
+    /// that waits for in-flight work stops the polls; at least `session_timeout`.
     pub max_poll_interval: Duration,
     /// How often finished offsets are committed.
     pub commit_interval: Duration,
-    /// How long a rebalance waits for in-flight work of the partitions that are taken away. It must be
-    /// well below `max_poll_interval`.
+    /// How long a rebalance waits for in-flight work of the partitions that are taken away. It must
+    /// be well below `max_poll_interval`.
     pub revoke_timeout: Duration,
     /// Records waiting in one partition's buffer at which its fetching pauses (it resumes at half).
     pub buffer_records: usize,
@@ -102,12 +103,12 @@ pub struct AssignedPartition {
 /// What happens to the membership.
 #[derive(Debug)]
 pub enum Event {
-    /// These partitions are now this member's, in addition to what it has. May be empty: the member has
-    /// joined and there is nothing for it.
+    /// These partitions are now this member's, in addition to what it has. May be empty: the member
+    /// has joined and there is nothing for it.
     Assigned(Vec<AssignedPartition>),
-    /// These partitions are being taken away. No more records of them are handed out; finish what is in
-    /// flight, [`Consumer::mark_finished`] it, then [`RevokeAck::done`]. The rebalance waits for that
-    /// ([`ConsumerConfig::revoke_timeout`]) and commits.
+    /// These partitions are being taken away. No more records of them are handed out; finish what
+    /// is in flight, [`Consumer::mark_finished`] it, then [`RevokeAck::done`]. The rebalance waits
+    /// for that ([`ConsumerConfig::revoke_timeout`]) and commits.
     Revoked(Vec<TopicPartition>, RevokeAck),
     /// These partitions are gone already: another member may have them. Nothing can be committed.
     Lost(Vec<TopicPartition>),
@@ -196,8 +197,8 @@ impl Consumer {
     }
 
     /// Waits until records may have arrived since the last call returned; look at
-    /// [`Consumer::buffered`] before waiting, for it does not tell again of what is there already. One
-    /// waiter at a time; safe to cancel.
+    /// [`Consumer::buffered`] before waiting, for it does not tell again of what is there already.
+    /// One waiter at a time; safe to cancel.
     pub async fn readable(&self) {
         self.shared.readable.notified().await;
     }
@@ -212,12 +213,11 @@ impl Consumer {
     /// partition is not (or no longer) this member's.
     #[must_use]
     pub fn take(&self, from: &TopicPartition, max: usize) -> Vec<OwnedRecord> {
-        let mut resume = false;
-        self.shared.state().take(from, max, &mut resume)
+        self.shared.state().take(from, max)
     }
 
-    /// A record is finished: its offset may be passed once everything received before it is finished
-    /// too. Unknown offsets are ignored.
+    /// A record is finished: its offset may be passed once everything received before it is
+    /// finished too. Unknown offsets are ignored.
     pub fn mark_finished(&self, of: &TopicPartition, offset: i64) {
         self.shared.state().finish(of, offset);
     }
@@ -230,8 +230,8 @@ impl Consumer {
         }
     }
 
-    /// The last offset of a partition that the broker acknowledged: the one it was assigned with, or a
-    /// later commit of this member.
+    /// The last offset of a partition that the broker acknowledged: the one it was assigned with,
+    /// or a later commit of this member.
     #[must_use]
     pub fn committed(&self, of: &TopicPartition) -> Option<i64> {
         self.shared.state().partitions.get(of)?.committed
@@ -247,8 +247,9 @@ impl Consumer {
         self.shared.state().hold(partition, false);
     }
 
-    /// Reads a partition again from `offset` on. Records from there on that are buffered are dropped,
-    /// and those in flight are forgotten: they come again. Answers whether the partition is assigned.
+    /// Reads a partition again from `offset` on. Records from there on that are buffered are
+    /// dropped, and those in flight are forgotten: they come again. Answers whether the partition
+    /// is assigned.
     pub fn rewind(&self, partition: &TopicPartition, offset: i64) -> bool {
         self.shared.state().rewind(partition, offset)
     }
@@ -272,16 +273,17 @@ impl Consumer {
         self.lag().iter().map(|lag| lag.records).sum()
     }
 
-    /// The last error of reading or committing and how long ago it was, if no record has come and no
-    /// commit has succeeded since. An idle member cannot tell by itself that it is over: look at the age.
+    /// The last error of reading or committing and how long ago it was, if no record has come and
+    /// no commit has succeeded since. An idle member cannot tell by itself that it is over: look at
+    /// the age.
     #[must_use]
     pub fn last_error(&self) -> Option<(KafkaError, Duration)> {
         let last = self.shared.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|(error, at)| (error.clone(), at.elapsed()))
     }
 
-    /// Commits what is finished and leaves the group. Work in flight should be finished before: nothing
-    /// waits for it here. [`Event::Revoked`] may still be seen on the way.
+    /// Commits what is finished and leaves the group. Work in flight should be finished before:
+    /// nothing waits for it here. [`Event::Revoked`] may still be seen on the way.
     ///
     /// # Errors
     /// [`KafkaError::Timeout`] when leaving takes longer; it goes on in the background.

@@ -1,4 +1,5 @@
-//! The few librdkafka calls that rust-rdkafka does not offer. Nothing else in this crate is `unsafe`.
+//! The few librdkafka calls that rust-rdkafka does not offer. Nothing else in this crate is
+//! `unsafe`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -53,8 +54,8 @@ pub(crate) enum Persisted {
     Yes,
 }
 
-/// librdkafka's own verdict on a reported message. It remembers earlier tries: a message that was once
-/// in flight without an answer stays `Possibly`, whatever its last error is.
+/// librdkafka's own verdict on a reported message. It remembers earlier tries: a message that was
+/// once in flight without an answer stays `Possibly`, whatever its last error is.
 pub(crate) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
     use sys::rd_kafka_msg_status_t as Status;
     // SAFETY: the pointer is that of a delivery report's message, which `message` keeps alive.
@@ -65,12 +66,12 @@ pub(crate) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
     }
 }
 
-/// The headers of a consumed record. rust-rdkafka's own accessor panics on a name that is not UTF-8,
-/// which any producer may write (hazard H14): here such bytes are replaced.
+/// The headers of a consumed record. rust-rdkafka's own accessor panics on a name that is not
+/// UTF-8, which any producer may write (hazard H14): here such bytes are replaced.
 pub(crate) fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
     let mut list = ptr::null_mut();
-    // SAFETY: the message pointer is alive as long as `message`; `list` is only written on success and
-    // stays owned by the message.
+    // SAFETY: the message pointer is alive as long as `message`; `list` is only written on success
+    // and stays owned by the message.
     let error = unsafe { sys::rd_kafka_message_headers(message.ptr(), &mut list) };
     if error != NO_ERROR || list.is_null() {
         return Vec::new();
@@ -108,8 +109,8 @@ pub(crate) fn cached_watermarks(
 ) -> Option<(i64, i64)> {
     let topic = CString::new(topic).ok()?;
     let (mut low, mut high) = (-1, -1);
-    // SAFETY: the caller's client is alive during the call (it passes its own `native_ptr`), the topic
-    // is a terminated string, and both out-pointers are valid.
+    // SAFETY: the caller's client is alive during the call (it passes its own `native_ptr`), the
+    // topic is a terminated string, and both out-pointers are valid.
     let error = unsafe {
         sys::rd_kafka_get_watermark_offsets(client, topic.as_ptr(), partition, &mut low, &mut high)
     };

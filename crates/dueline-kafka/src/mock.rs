@@ -1,11 +1,12 @@
-//! librdkafka's in-process broker: a demo without any set-up. It keeps nothing and is no substitute for
-//! a broker in a test of durability.
+//! librdkafka's in-process broker: a demo without any set-up. It keeps nothing and is no substitute
+//! for a broker in a test of durability.
 //!
-//! What works here (a test says so): producing with reports, group members with commits and rebalances,
-//! [`crate::read_all`], and of [`crate::Admin`]: `identify`, `watermarks`, `group_view` (but for the
-//! members: one is assumed). `describe` finds no settings. `offsets_for_times` finds no record by its
-//! timestamp, so [`crate::Admin::still_waiting`] answers *gone*: a backlog costs duplicates, which the
-//! guards stop. Creating, widening and altering topics do not work: use [`MockBroker::create_topic`].
+//! What works here (a test says so): producing with reports, group members with commits and
+//! rebalances, [`crate::read_all`], and of [`crate::Admin`]: `identify`, `watermarks`, `group_view`
+//! (but for the members: one is assumed). `describe` finds no settings. `offsets_for_times` finds
+//! no record by its timestamp, so [`crate::Admin::still_waiting`] answers *gone*: a backlog costs
+//! duplicates, which the guards stop. Creating, widening and altering topics do not work: use
+//! [`MockBroker::create_topic`].
 
 use std::fmt;
 

@@ -96,8 +96,8 @@ impl<T> Reports<T> {
         self.0.recv().await
     }
 
-    /// Waits for at least one report and appends up to `limit` of them to `buffer`. Returns how many;
-    /// 0 after the producer is gone and all reports are read. Safe to cancel.
+    /// Waits for at least one report and appends up to `limit` of them to `buffer`. Returns how
+    /// many; 0 after the producer is gone and all reports are read. Safe to cancel.
     pub async fn recv_many(&mut self, buffer: &mut Vec<Report<T>>, limit: usize) -> usize {
         self.0.recv_many(buffer, limit).await
     }
@@ -150,7 +150,8 @@ fn outcome(result: &DeliveryResult<'_>) -> Outcome {
             let error = KafkaError::from_native(format!("sending to `{}`", message.topic()), error);
             match ffi::persisted(message) {
                 Persisted::No => Outcome::NotWritten { error },
-                // An error on a persisted message is not expected; it is certainly not "not written".
+                // An error on a persisted message is not expected; it is certainly not "not
+                // written".
                 Persisted::Possibly | Persisted::Yes => Outcome::Unknown { error },
             }
         }
@@ -159,15 +160,16 @@ fn outcome(result: &DeliveryResult<'_>) -> Outcome {
 
 /// An idempotent producer: `acks=all`, murmur2, one own thread that handles all reports.
 ///
-/// `T` is what the caller recognises a record by; it comes back with the report. Dropping a producer
-/// abandons what is still queued (reported as not written) and in flight (reported as unknown).
+/// `T` is what the caller recognises a record by; it comes back with the report. Dropping a
+/// producer abandons what is still queued (reported as not written) and in flight (reported as
+/// unknown).
 pub struct Producer<T: Send + Sync + 'static> {
     native: Arc<ThreadedProducer<Context<T>>>,
 }
 
 impl<T: Send + Sync + 'static> Producer<T> {
-    /// A producer and the stream of its reports. Connects in the background: a broker that cannot be
-    /// reached shows in the reports.
+    /// A producer and the stream of its reports. Connects in the background: a broker that cannot
+    /// be reached shows in the reports.
     ///
     /// # Errors
     /// When the settings are refused, by dueline or by librdkafka.
@@ -220,8 +222,8 @@ impl<T: Send + Sync + 'static> Producer<T> {
         if let Err((error, _, _)) = self.enqueue(record, Box::new(Ticket::Waiter(sender))) {
             return Outcome::NotWritten { error };
         }
-        // librdkafka reports every record within the delivery timeout. Only a producer that is dropped
-        // meanwhile closes the channel.
+        // librdkafka reports every record within the delivery timeout. Only a producer that is
+        // dropped meanwhile closes the channel.
         receiver.await.unwrap_or(Outcome::Unknown { error: KafkaError::Closed })
     }
 

@@ -23,13 +23,14 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct ReadSummary {
     /// Records given to the callback.
     pub records: u64,
-    /// Whether every partition was read up to its end at the start; `false` when the callback stopped.
+    /// Whether every partition was read up to its end at the start; `false` when the callback
+    /// stopped.
     pub complete: bool,
 }
 
-/// Reads a topic from its start up to the end that it had when the call began, committed records only,
-/// and gives each record to `callback`, in order within a partition. Blocks: call it on a thread that
-/// may (`spawn_blocking`).
+/// Reads a topic from its start up to the end that it had when the call began, committed records
+/// only, and gives each record to `callback`, in order within a partition. Blocks: call it on a
+/// thread that may (`spawn_blocking`).
 ///
 /// # Errors
 /// [`KafkaError::UnknownTopic`]; [`KafkaError::Timeout`] when `timeout` is over before the end is
@@ -96,7 +97,8 @@ pub fn read_all(
 
 fn open(settings: &KafkaSettings) -> Result<BaseConsumer<Plain>, KafkaError> {
     let fixed = [
-        // librdkafka assigns only where a group is named. This one is never joined and commits nothing.
+        // librdkafka assigns only where a group is named. This one is never joined and commits
+        // nothing.
         ("group.id", "dueline-reader"),
         ("enable.auto.commit", "false"),
         ("enable.auto.offset.store", "false"),

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 /// The offsets of one partition between reception and finish.
 ///
-/// The committable offset passes a record only when that record *and every record received before it*
-/// is finished (invariant V7). Contiguity is over what was received: transaction markers and compacted
-/// records leave gaps in the offsets, and waiting for them would stop the partition for ever.
+/// The committable offset passes a record only when that record *and every record received before
+/// it* is finished (invariant V7). Contiguity is over what was received: transaction markers and
+/// compacted records leave gaps in the offsets, and waiting for them would stop the partition for
+/// ever.
 ///
-/// Its length is bounded by whoever calls [`OffsetTracker::received`]: the consumer pauses a partition
-/// that has too many records outstanding.
+/// Its length is bounded by whoever calls [`OffsetTracker::received`]: the consumer pauses a
+/// partition that has too many records outstanding.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetTracker {
     /// Received and not yet passed, ascending; the flag says whether it is finished.
@@ -38,8 +39,8 @@ impl OffsetTracker {
         true
     }
 
-    /// A record is finished. An offset that was never received, or is passed already, changes nothing:
-    /// the answer of an earlier assignment may come late.
+    /// A record is finished. An offset that was never received, or is passed already, changes
+    /// nothing: the answer of an earlier assignment may come late.
     pub fn finished(&mut self, offset: i64) {
         let Ok(index) = self.outstanding.binary_search_by_key(&offset, |(o, _)| *o) else {
             return;

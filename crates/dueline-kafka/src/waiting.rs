@@ -1,9 +1,9 @@
 //! Whether a published task still waits in its topic (protocol: "Still waiting in the topic").
 //!
 //! The sweep asks this before it publishes a task again: as long as the message is there and the
-//! handling group has not passed it, another copy would only make the backlog longer (hazard H12). The
-//! answer may be wrong in one direction only: *gone* for a message that waits costs a duplicate, which
-//! the guards stop.
+//! handling group has not passed it, another copy would only make the backlog longer (hazard H12).
+//! The answer may be wrong in one direction only: *gone* for a message that waits costs a
+//! duplicate, which the guards stop.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub struct Claim {
 pub enum Verdict {
     /// Its message is in the topic and the group has not passed it.
     Waiting {
-        /// Whether the group has a committed offset in the partition. If not, its living members are
-        /// all that speaks for it, and that is to be believed for three leases at most.
+        /// Whether the group has a committed offset in the partition. If not, its living members
+        /// are all that speaks for it, and that is to be believed for three leases at most.
         committed: bool,
     },
     /// Lost or consumed, with the reason: publish again.
@@ -57,8 +57,8 @@ pub enum Verdict {
 }
 
 impl Admin {
-    /// Judges each claim, in the order given. Takes about two requests, and a few lookups more the more
-    /// different claim times there are.
+    /// Judges each claim, in the order given. Takes about two requests, and a few lookups more the
+    /// more different claim times there are.
     pub async fn still_waiting(&self, query: WaitingQuery) -> Vec<Verdict> {
         let count = query.claims.len();
         match self.run(move |inner| judge_all(inner, &query)).await {
@@ -158,8 +158,8 @@ enum Group {
     Absent,
 }
 
-/// What is known of one claim time in a partition. The order matters: with rising time a claim can only
-/// go from consumed over waiting to lost.
+/// What is known of one claim time in a partition. The order matters: with rising time a claim can
+/// only go from consumed over waiting to lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Consumed,
@@ -169,8 +169,9 @@ enum Class {
 
 /// What the first record at or after a claim time says of the claim.
 ///
-/// `first` may be a later record of the same millisecond, or of another task when this one's produce was
-/// lost: then the claim is believed to wait until that record is consumed, and is published again after.
+/// `first` may be a later record of the same millisecond, or of another task when this one's
+/// produce was lost: then the claim is believed to wait until that record is consumed, and is
+/// published again after.
 fn classify(first: Option<i64>, low: i64, group: Group) -> Class {
     let Some(first) = first else { return Class::Lost };
     let passed = match group {
@@ -178,14 +179,14 @@ fn classify(first: Option<i64>, low: i64, group: Group) -> Class {
         Group::Starting => low,
         Group::Absent => return Class::Consumed,
     };
-    // Records that the group had not read were deleted, and this is the first one left: the claim's own
-    // record may be among the deleted.
+    // Records that the group had not read were deleted, and this is the first one left: the claim's
+    // own record may be among the deleted.
     let maybe_deleted = passed < low && first <= low;
     if first < passed || maybe_deleted { Class::Consumed } else { Class::Waiting }
 }
 
-/// Two binary searches over the claim times of a partition in one: where consumed ends, and where lost
-/// begins. Thousands of claim times cost some twenty lookups instead of thousands.
+/// Two binary searches over the claim times of a partition in one: where consumed ends, and where
+/// lost begins. Thousands of claim times cost some twenty lookups instead of thousands.
 #[derive(Debug, Default)]
 struct Search {
     /// Distinct claim times in milliseconds, ascending.

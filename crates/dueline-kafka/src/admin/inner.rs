@@ -187,8 +187,8 @@ impl Inner {
             .map_err(|code| self.error(&doing, code))
     }
 
-    /// Runs one of rust-rdkafka's admin operations, with a client of its own: they are rare, and that
-    /// client cannot do the frequent ones.
+    /// Runs one of rust-rdkafka's admin operations, with a client of its own: they are rare, and
+    /// that client cannot do the frequent ones.
     pub(crate) fn admin<T>(
         &self,
         doing: &str,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -23,6 +23,8 @@ use crate::record::TopicPartition;
 /// How long one question for committed offsets may take, and how often it is asked.
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMITTED_TRIES: usize = 2;
+/// How often a waiting rebalance looks whether the member is being closed.
+const CLOSING_CHECK: Duration = Duration::from_millis(50);
 /// How long a rebalance or a close waits for the answer to its commit.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -90,13 +92,23 @@ impl GroupContext {
         }
         let (sender, done) = sync_channel(1);
         self.send(Event::Revoked(names.clone(), RevokeAck(sender)));
-        // A member that closes has finished its work before. Otherwise wait for the ack, for its being
-        // dropped, or for the limit: what is unfinished then is read again by the next owner.
-        if !self.shared.closing.load(Ordering::SeqCst) && !names.is_empty() {
-            let _ = done.recv_timeout(self.revoke_timeout);
+        if !names.is_empty() {
+            self.wait_for(&done);
         }
         self.commit_now(consumer, Some(&names));
         self.forget(&names);
+    }
+
+    /// Waits for the ack, for its being dropped, or for the limit: what is unfinished then is read
+    /// again by the next owner. A member that closes has finished its work before.
+    fn wait_for(&self, done: &Receiver<()>) {
+        let deadline = Instant::now() + self.revoke_timeout;
+        while Instant::now() < deadline && !self.shared.closing.load(Ordering::SeqCst) {
+            match done.recv_timeout(CLOSING_CHECK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
     }
 
     fn forget(&self, names: &[TopicPartition]) {

@@ -49,8 +49,8 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// A partition as it is assigned. Taken as paused at first, so that the poll thread resumes it: a
-    /// pause may be left over from an earlier assignment.
+    /// A partition as it is assigned. Taken as paused at first, so that the poll thread resumes it:
+    /// a pause may be left over from an earlier assignment.
     pub(super) fn new(committed: Option<i64>) -> Self {
         Self { sent: committed, committed, paused: true, ..Self::default() }
     }
@@ -108,13 +108,8 @@ impl State {
         true
     }
 
-    /// Takes up to `max` records in order. `changed` is set when fetching should resume.
-    pub(super) fn take(
-        &mut self,
-        from: &TopicPartition,
-        max: usize,
-        changed: &mut bool,
-    ) -> Vec<OwnedRecord> {
+    /// Takes up to `max` records in order.
+    pub(super) fn take(&mut self, from: &TopicPartition, max: usize) -> Vec<OwnedRecord> {
         let Some(partition) = self.partitions.get_mut(from).filter(|p| !p.revoking) else {
             return Vec::new();
         };
@@ -122,7 +117,6 @@ impl State {
         let taken: Vec<_> = partition.buffer.drain(..count).collect();
         partition.bytes -= taken.iter().map(OwnedRecord::size).sum::<usize>();
         partition.update_full(self.limits);
-        *changed = partition.wants_pause() != partition.paused;
         taken
     }
 
@@ -203,27 +197,27 @@ mod tests {
 
     #[test]
     fn a_full_buffer_pauses_its_own_partition_until_it_is_half_empty() {
-        let (mut state, mut changed) = (state(4, 100), false);
+        let mut state = state(4, 100);
         let (first, second) = (TopicPartition::new("t", 0), TopicPartition::new("t", 1));
         for offset in 0..5 {
             assert!(state.push(record(0, offset)));
         }
         assert!(state.partitions[&first].wants_pause());
         assert!(!state.partitions[&second].wants_pause());
-        state.take(&first, 2, &mut changed);
+        state.take(&first, 2);
         assert!(state.partitions[&first].wants_pause(), "three of four left: still above half");
-        state.take(&first, 1, &mut changed);
+        state.take(&first, 1);
         assert!(!state.partitions[&first].wants_pause());
     }
 
     #[test]
     fn h31_a_record_that_is_never_finished_bounds_what_is_received_behind_it() {
-        let (mut state, mut changed) = (state(100, 4), false);
+        let mut state = state(100, 4);
         let name = TopicPartition::new("t", 0);
         for offset in 0..5 {
             state.push(record(0, offset));
         }
-        state.take(&name, 100, &mut changed);
+        state.take(&name, 100);
         for offset in 1..5 {
             state.finish(&name, offset);
         }
@@ -235,14 +229,14 @@ mod tests {
 
     #[test]
     fn h09_a_revoked_partition_hands_out_nothing_and_still_counts_finishes() {
-        let (mut state, mut changed) = (state(100, 100), false);
+        let mut state = state(100, 100);
         let name = TopicPartition::new("t", 0);
         for offset in 0..3 {
             state.push(record(0, offset));
         }
-        assert_eq!(state.take(&name, 1, &mut changed).len(), 1);
+        assert_eq!(state.take(&name, 1).len(), 1);
         state.revoke(std::slice::from_ref(&name));
-        assert!(state.take(&name, 10, &mut changed).is_empty());
+        assert!(state.take(&name, 10).is_empty());
         assert!(!state.push(record(0, 3)));
         state.finish(&name, 0);
         assert_eq!(state.to_commit(Some(std::slice::from_ref(&name))), vec![(name, 1)]);
@@ -259,8 +253,7 @@ mod tests {
         assert!(!state.push(record(0, 3)));
         state.partitions.get_mut(&name).expect("assigned").seek_to = None;
         assert!(state.push(record(0, 1)));
-        let mut changed = false;
-        let taken = state.take(&name, 10, &mut changed);
+        let taken = state.take(&name, 10);
         assert_eq!(taken.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 1]);
     }
 }

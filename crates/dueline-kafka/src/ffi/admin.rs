@@ -89,8 +89,8 @@ pub(crate) fn describe_topics(
         .map(|name| CString::new(*name).map_err(|_| Code::InvalidTopic))
         .collect::<Result<_, _>>()?;
     let mut pointers: Vec<_> = owned.iter().map(|name| name.as_ptr()).collect();
-    // SAFETY: the names outlive the collection, which copies them; the result array lives as long as
-    // the event that it is read from.
+    // SAFETY: the names outlive the collection, which copies them; the result array lives as long
+    // as the event that it is read from.
     unsafe {
         let topics = Owned::new(
             sys::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len()),
@@ -186,8 +186,8 @@ pub(crate) fn group_members(
     }
 }
 
-/// The committed offsets of a group in partitions `0..partitions` of a topic: one entry a partition,
-/// `None` where nothing is committed.
+/// The committed offsets of a group in partitions `0..partitions` of a topic: one entry a
+/// partition, `None` where nothing is committed.
 pub(crate) fn group_offsets(
     client: *mut RDKafka,
     group: &str,
@@ -201,7 +201,8 @@ pub(crate) fn group_offsets(
     for partition in 0..count {
         asked.add_partition(topic, partition);
     }
-    // SAFETY: the request copies the group's name and the list; the result lives as long as its event.
+    // SAFETY: the request copies the group's name and the list; the result lives as long as its
+    // event.
     unsafe {
         let query = Owned::new(
             sys::rd_kafka_ListConsumerGroupOffsets_new(name.as_ptr(), asked.ptr()),
@@ -231,8 +232,8 @@ unsafe fn offsets_of(
     partitions: u32,
 ) -> Result<Vec<Option<i64>>, Code> {
     let mut offsets = vec![None; partitions as usize];
-    // SAFETY: the caller vouches for `group`; its error and list live as long as it, and the list says
-    // how many elements it has.
+    // SAFETY: the caller vouches for `group`; its error and list live as long as it, and the list
+    // says how many elements it has.
     unsafe {
         let error = sys::rd_kafka_group_result_error(group);
         if !error.is_null() && sys::rd_kafka_error_code(error) != NO_ERROR {

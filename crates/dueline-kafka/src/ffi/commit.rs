@@ -1,5 +1,5 @@
-//! Offset commits whose answers can be waited for, with a limit. rust-rdkafka's synchronous commit waits
-//! without one, and the answers of its asynchronous commits never reach its callback.
+//! Offset commits whose answers can be waited for, with a limit. rust-rdkafka's synchronous commit
+//! waits without one, and the answers of its asynchronous commits never reach its callback.
 
 use super::{CStr, Duration, NO_ERROR, Owned, millis, sys};
 
@@ -31,8 +31,8 @@ impl CommitQueue {
 
     /// Hands a commit over to librdkafka; the answer comes to this queue.
     pub(crate) fn send(&self, offsets: &TopicPartitionList) -> Result<(), Code> {
-        // SAFETY: client, list and queue are alive; the list is copied; without a callback the answer
-        // is an event on the queue.
+        // SAFETY: client, list and queue are alive; the list is copied; without a callback the
+        // answer is an event on the queue.
         let error = unsafe {
             sys::rd_kafka_commit_queue(
                 self.client,
@@ -47,8 +47,8 @@ impl CommitQueue {
 
     /// The next answer, waiting up to `timeout` for it.
     pub(crate) fn answer(&self, timeout: Duration) -> Option<CommitAnswer> {
-        // SAFETY: the queue is alive; the event is owned by its guard, and what is read from it is copied
-        // before the guard is dropped.
+        // SAFETY: the queue is alive; the event is owned by its guard, and what is read from it is
+        // copied before the guard is dropped.
         unsafe {
             let event = sys::rd_kafka_queue_poll(self.queue.ptr, millis(timeout));
             let event = Owned::new(event, sys::rd_kafka_event_destroy)?;

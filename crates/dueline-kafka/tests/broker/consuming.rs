@@ -214,7 +214,8 @@ async fn a_wrong_configuration_is_refused_with_both_numbers() {
     assert!(Consumer::start(&settings(), ConsumerConfig::new("g", Vec::new())).is_err());
 }
 
-/// Times reading, for a look at the numbers: `cargo test -p dueline-kafka -- --ignored reading_speed`.
+/// Times reading, for a look at the numbers: `cargo test -p dueline-kafka -- --ignored
+/// reading_speed`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement, not a test"]
 async fn reading_speed() {

@@ -1,5 +1,5 @@
-//! What works on librdkafka's in-process broker; the documentation of `dueline_kafka::mock` says the
-//! same in words.
+//! What works on librdkafka's in-process broker; the documentation of `dueline_kafka::mock` says
+//! the same in words.
 
 use std::time::Duration;
 

@@ -157,8 +157,8 @@ pub fn raw_header(topic: &str, name: &[u8], value: &[u8]) {
     config.set("bootstrap.servers", settings().brokers);
     let producer: BaseProducer = config.create().unwrap();
     let topic = std::ffi::CString::new(topic).unwrap();
-    // SAFETY: lengths are those of the slices, the strings outlive the call, and `producev` takes the
-    // headers over when it succeeds.
+    // SAFETY: lengths are those of the slices, the strings outlive the call, and `producev` takes
+    // the headers over when it succeeds.
     let error = unsafe {
         let headers = sys::rd_kafka_headers_new(1);
         sys::rd_kafka_header_add(
