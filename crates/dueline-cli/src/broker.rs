@@ -104,11 +104,11 @@ fn refusal(wanted: &Topic, actual: &TopicDescription) -> Option<String> {
             actual.partitions, wanted.partitions, actual.partitions
         ));
     }
-    let timestamps = actual.configs.get("timestamp.type").map(String::as_str);
+    let timestamps = actual.configs.get("message.timestamp.type").map(String::as_str);
     (timestamps.is_some_and(|t| t != "CreateTime")).then(|| {
         format!(
-            "its timestamp.type is {}, and messages already in it have the broker's time: set \
-             timestamp.type=CreateTime on the topic yourself, or use another topic_prefix",
+            "its message.timestamp.type is {}, and messages already in it have the broker's time: set \
+             message.timestamp.type=CreateTime on the topic yourself, or use another topic_prefix",
             timestamps.unwrap_or_default()
         )
     })
@@ -151,7 +151,10 @@ mod tests {
             name: "dueline.orders.fast".into(),
             partitions: 4,
             replication: 1,
-            config: vec![("retention.ms", "1000".into()), ("timestamp.type", "CreateTime".into())],
+            config: vec![
+                ("retention.ms", "1000".into()),
+                ("message.timestamp.type", "CreateTime".into()),
+            ],
         }
     }
 
@@ -196,7 +199,7 @@ mod tests {
         assert_eq!((action, steps), (Action::Refuse, 0));
         assert!(detail.contains("partitions = 8"), "{detail}");
         let (action, detail, steps) = judged(|a| {
-            a.configs.insert("timestamp.type".into(), "LogAppendTime".into());
+            a.configs.insert("message.timestamp.type".into(), "LogAppendTime".into());
         });
         assert_eq!((action, steps), (Action::Refuse, 0));
         assert!(detail.contains("LogAppendTime") && detail.contains("CreateTime"), "{detail}");

@@ -43,7 +43,7 @@ pub fn of_queue(queue: &Queue) -> Vec<Topic> {
             ("retention.ms", retention.as_millis().to_string()),
             // The relay asks for the first record at or after a claim; the broker's own append time
             // would be another clock's.
-            ("timestamp.type", "CreateTime".to_owned()),
+            ("message.timestamp.type", "CreateTime".to_owned()),
         ],
     };
     queue
