@@ -170,6 +170,7 @@ impl Shop {
         settings.set("relay.sweep_interval", "500ms").set("relay.takeover_after", "2s");
         settings.set("consumer.handler_timeout", "4s");
         settings.set("postgres.idle_in_transaction_timeout", "5s");
+        settings.set("postgres.statement_timeout", "8s");
         settings.set("consumer.session_timeout", "6s").set("log.level", "info,dueline=debug");
         Ok(ShopBuilder {
             bench,

@@ -194,6 +194,7 @@ fn settings(database_url: &str, brokers: &str) -> Settings {
     settings.set("relay.takeover_after", "2s").set("relay.sweep_interval", "1s");
     settings.set("consumer.handler_timeout", "5s").set("consumer.session_timeout", "6s");
     settings.set("postgres.idle_in_transaction_timeout", "8s");
+    settings.set("postgres.statement_timeout", "8s");
     settings
 }
 
