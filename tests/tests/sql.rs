@@ -5,5 +5,29 @@
 //! named after what it proves (`s05_…`, `h19_…`). Wait with `testkit::wait::until`, never with sleep.
 
 mod sql {
+    mod bulk;
+    mod concurrency;
+    mod constraints;
+    mod drift;
+    mod effect;
+    mod effect_faults;
+    mod effect_handlers;
+    mod effect_marks;
+    mod effect_plans;
+    mod effect_races;
     mod fixture;
+    mod identity;
+    mod operate;
+    mod operate_instance;
+    mod operate_look;
+    mod privileges;
+    mod receipts;
+    mod relay_claim;
+    mod relay_ground;
+    mod relay_lanes;
+    mod relay_patrol;
+    mod relay_sweep;
+    mod schedule;
+    mod stage;
+    mod transitions;
 }
