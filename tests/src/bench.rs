@@ -57,7 +57,18 @@ impl Bench {
     /// # Errors
     /// When there is no cluster: see [`TestDatabase::new`].
     pub async fn new() -> Result<Self> {
-        let database = TestDatabase::new().await?;
+        Self::on(TestDatabase::new().await?).await
+    }
+
+    /// The same in a cluster of the test's own, which it may then stop.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn in_cluster(admin_url: &str) -> Result<Self> {
+        Self::on(TestDatabase::create(admin_url).await?).await
+    }
+
+    async fn on(database: TestDatabase) -> Result<Self> {
         sqlx::raw_sql(BUSINESS).execute(&database.pool).await?;
         Ok(Self { database })
     }

@@ -11,7 +11,7 @@ mod shop;
 pub use bench::{Bench, Task};
 pub use dueline_testkit as testkit;
 pub use dueline_testkit::cli;
-pub use shop::{CLOSE_ORDER, KIND, QUEUE, Shop, ShopBuilder};
+pub use shop::{CLOSE_ORDER, KIND, QUEUE, Shop, ShopBuilder, shared_brokers};
 
 /// How long a test waits for what should take a second or so: machines that test are busy.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);

@@ -151,14 +151,13 @@ impl Shop {
     /// # Errors
     /// When the services are missing.
     pub async fn build() -> Result<ShopBuilder> {
-        let brokers = std::env::var(KAFKA_ENV).with_context(|| {
-            format!(
-                "{KAFKA_ENV} is not set: run the tests by ./scripts/test, or by \
-                 `dueline-services run -- cargo test …`"
-            )
-        })?;
-        let bench = Bench::new().await?;
-        let mut settings = Settings::new(&bench.url(), &brokers, &topics::unique_prefix());
+        Ok(Self::build_on(Bench::new().await?, &shared_brokers()?))
+    }
+
+    /// [`Shop::build`] in this database and on these brokers, for tests that break their own.
+    #[must_use]
+    pub fn build_on(bench: Bench, brokers: &str) -> ShopBuilder {
+        let mut settings = Settings::new(&bench.url(), brokers, &topics::unique_prefix());
         settings.set("queues.orders.slots", 2).set("queues.orders.partitions", 2);
         settings.set_toml(
             "queues.orders.tiers",
@@ -172,13 +171,13 @@ impl Shop {
         settings.set("postgres.idle_in_transaction_timeout", "5s");
         settings.set("postgres.statement_timeout", "8s");
         settings.set("consumer.session_timeout", "6s").set("log.level", "info,dueline=debug");
-        Ok(ShopBuilder {
+        ShopBuilder {
             bench,
             settings,
             relay: true,
             consumer: true,
             consumer_binary: "dueline-consumer",
-        })
+        }
     }
 
     /// The configuration file.
@@ -249,4 +248,17 @@ impl Shop {
     pub fn consumer(&mut self) -> &mut Service {
         &mut self.consumers[0]
     }
+}
+
+/// The broker that all tests share.
+///
+/// # Errors
+/// When there is none.
+pub fn shared_brokers() -> Result<String> {
+    std::env::var(KAFKA_ENV).with_context(|| {
+        format!(
+            "{KAFKA_ENV} is not set: run the tests by ./scripts/test, or by \
+             `dueline-services run -- cargo test …`"
+        )
+    })
 }
