@@ -160,6 +160,8 @@ impl Process {
         let mut pauses = Pauses::new(START_PAUSES.0, START_PAUSES.1);
         loop {
             self.alarms.raise(component::KAFKA, &queue.name, "joining the group");
+            // `program` says "starting" until there is something better to say.
+            self.health.remove("consumer");
             match self.queue_loop(queue, kinds)?.run(stop).await {
                 Ok(()) => return Ok(()),
                 Err(ConsumerError::Kafka(error)) => {
