@@ -68,16 +68,20 @@ pub fn show(outcome: anyhow::Result<Reply>, as_json: bool) -> u8 {
     code
 }
 
-/// The error with its causes, and PostgreSQL's hint.
+/// The error with its causes; one that its successor repeats is said once.
 fn describe(error: &anyhow::Error) -> String {
-    let mut text = format!("{error:#}");
-    if let Some(hint) = error.downcast_ref::<StoreError>().and_then(operate::hint) {
-        text = format!("{text}\n  {hint}");
-    }
-    if text.contains("pool timed out") {
-        text.push_str(
-            "\n  the database does not answer: check postgres.url and that the server runs",
-        );
+    let mut text = String::new();
+    for cause in error.chain() {
+        let store = cause.downcast_ref::<StoreError>();
+        let part = store.map_or_else(|| cause.to_string(), operate::explain);
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        if store.is_some() {
+            break;
+        }
     }
     printable(&text)
 }

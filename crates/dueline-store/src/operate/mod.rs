@@ -39,10 +39,22 @@ pub async fn now(pool: &crate::Pool) -> Result<dueline_core::Micros, StoreError>
     Ok(now.0)
 }
 
-/// The hint that PostgreSQL sent beside an error, if any: our SQL functions say there what to do.
+/// An error as a person should read it: what PostgreSQL said, with the hint of our SQL functions, which says
+/// what to do.
 #[must_use]
-pub fn hint(error: &StoreError) -> Option<String> {
-    let StoreError::Sqlx(sqlx::Error::Database(error)) = error else { return None };
-    let error = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
-    error.hint().map(str::to_owned)
+pub fn explain(error: &StoreError) -> String {
+    match error {
+        StoreError::Sqlx(sqlx::Error::Database(error)) => {
+            let hint = error
+                .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+                .and_then(|error| error.hint())
+                .map_or(String::new(), |hint| format!("\n  {hint}"));
+            format!("{}{hint}", error.message())
+        }
+        StoreError::Sqlx(sqlx::Error::PoolTimedOut) => {
+            "the database does not answer: check postgres.url, and that the server runs and lets us in"
+                .to_owned()
+        }
+        other => other.to_string(),
+    }
 }
