@@ -1,0 +1,80 @@
+//! The plans of the effect's statements, and what their writes cost (S7, H2).
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+
+use super::effect::{Lab, is_done};
+
+/// Each hot statement with arguments of the right types.
+const STATEMENTS: [(&str, &str, &str); 5] = [
+    ("admit", include_str!("../../../crates/dueline-store/sql/effect/admit.sql"),
+     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], 'x'"),
+    ("settle", include_str!("../../../crates/dueline-store/sql/effect/settle.sql"),
+     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array['done'], 'x'"),
+    ("early", include_str!("../../../crates/dueline-store/sql/effect/early.sql"),
+     "array[1]::bigint[], array[0], array[0]"),
+    ("fail", include_str!("../../../crates/dueline-store/sql/effect/fail.sql"),
+     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array[1]::bigint[],
+      array[1], array['e'], array[null]::text[]"),
+    ("still_live", include_str!("../../../crates/dueline-store/sql/effect/still_live.sql"),
+     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0]"),
+];
+
+#[tokio::test]
+async fn s07_the_effects_statements_walk_indexes_also_with_generic_plans() -> Result<()> {
+    let lab = Lab::new().await?;
+    lab.orders(1..=20_000).await?;
+    lab.publish(1..=20_000).await?;
+    sqlx::raw_sql("analyze dueline.task; analyze dueline.due; analyze dueline.dedupe")
+        .execute(&lab.pool)
+        .await?;
+    let mut connection = lab.connect().await?;
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        for (name, sql, arguments) in STATEMENTS {
+            let mut tx = connection.begin().await?;
+            tx.execute(AssertSqlSafe(format!("set local plan_cache_mode = {mode}"))).await?;
+            tx.execute(AssertSqlSafe(format!("prepare s as {sql}"))).await?;
+            let explain = format!("explain execute s({arguments})");
+            let lines: Vec<String> =
+                sqlx::query_scalar(AssertSqlSafe(explain)).fetch_all(&mut *tx).await?;
+            let plan = lines.iter().fold(String::new(), |mut text, line| {
+                let _ = writeln!(text, "{line}");
+                text
+            });
+            for table in ["task", "due"] {
+                let scan = format!("Seq Scan on {table}");
+                assert!(!plan.contains(&scan), "{name}, {mode}: {scan}\n{plan}");
+            }
+            tx.rollback().await?;
+            connection.execute("deallocate s").await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn s07_settles_in_creation_order_are_hot() -> Result<()> {
+    let lab = Lab::new().await?;
+    lab.orders(1..=20_000).await?;
+    let mut tasks = lab.publish(1..=20_000).await?;
+    let counters = "select pg_stat_get_tuples_updated('dueline.task'::regclass)::bigint";
+    let hot = "select pg_stat_get_tuples_hot_updated('dueline.task'::regclass)::bigint";
+    let handler = lab.close_order().await?;
+    for batch in tasks.chunks_mut(1_000) {
+        let fates = lab.run(&handler, batch).await.expect("no trouble");
+        assert!(fates.values().all(|fate| is_done(*fate)));
+    }
+    lab.pool.close().await;
+    // Counters are sent when a session ends.
+    let enough = dueline_tests::testkit::wait::until(
+        "the counters of 20,000 updates",
+        dueline_tests::PATIENCE,
+        async || Ok(lab.number(counters).await? >= 20_000),
+    );
+    enough.await?;
+    let share = lab.number(hot).await? * 100 / lab.number(counters).await?;
+    assert!(share >= 80, "only {share} % of the settles were HOT");
+    Ok(())
+}
