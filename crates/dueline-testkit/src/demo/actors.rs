@@ -27,6 +27,8 @@ pub struct Ledger {
     pub too_late: u64,
     /// How many asked for a new deadline and got one.
     pub rescheduled: u64,
+    /// When the last order was placed, by the database's clock.
+    pub all_placed_at: Micros,
     /// The first deadline of each order and refund, by kind and id.
     due: HashMap<(&'static str, i64), Micros>,
 }
@@ -76,7 +78,9 @@ pub async fn place(pool: &PgPool, plan: &Plan, progress: &Progress) -> Result<(L
     }
     ensure!(ledger.due.len() == plan.len(), "not every task was scheduled");
     progress.say(&format!("{} tasks are scheduled, due in 1 to 11 seconds", plan.len()));
-    Ok((ledger, Clock::read(pool).await?))
+    let clock = Clock::read(pool).await?;
+    ledger.all_placed_at = clock.base_at;
+    Ok((ledger, clock))
 }
 
 impl Ledger {

@@ -22,10 +22,11 @@ use plan::Plan;
 use progress::Progress;
 use stage::Stage;
 
-/// When the relay is killed, after the last task was scheduled.
-const RELAY_DIES_AFTER: Duration = Duration::from_millis(3_000);
+/// When the relay is killed, after the last task was scheduled. What is due before shows how it runs
+/// undisturbed.
+pub(crate) const RELAY_DIES_AFTER: Duration = Duration::from_millis(4_000);
 /// When the consumer is killed.
-const CONSUMER_DIES_AFTER: Duration = Duration::from_millis(6_000);
+const CONSUMER_DIES_AFTER: Duration = Duration::from_millis(7_500);
 /// How long a killed process stays away.
 const AWAY: Duration = Duration::from_millis(700);
 /// The most that the whole backlog may take once it is due.

@@ -8,10 +8,13 @@ use comfy_table::{CellAlignment, Table, presets};
 use dueline_core::{Micros, TaskState};
 use serde::Serialize;
 
-use super::Options;
 use super::actors::Ledger;
 use super::stage::Stage;
+use super::{Options, RELAY_DIES_AFTER};
 use crate::checker::{self, Effect, Evidence, Finding, Task};
+
+/// The layers that stop duplicates, in the order in which a message meets them.
+const LAYERS: [&str; 5] = ["scan", "batch", "guard", "dedupe", "settle"];
 
 /// One queue and tier.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -26,6 +29,18 @@ pub struct Line {
     dead: u64,
     replayed: u64,
     lateness: Lateness,
+}
+
+impl Line {
+    fn add(&mut self, task: &Task, tries: &Tries) {
+        self.scheduled += 1;
+        self.done += u64::from(task.state == TaskState::Done);
+        self.skipped += u64::from(task.state == TaskState::Skipped);
+        self.cancelled += u64::from(task.state == TaskState::Cancelled);
+        self.dead += u64::from(tries.died.contains(&task.id));
+        self.replayed += u64::from(tries.replayed.contains(&task.id));
+        self.lateness.samples.extend(tries.lateness(task));
+    }
 }
 
 /// From deadline to effect, of tasks that needed one try, in milliseconds.
@@ -65,8 +80,11 @@ pub struct Outcome {
     paid: usize,
     paid_too_late: u64,
     dead_replayed: u64,
+    /// Lateness of what was due before the first kill.
+    undisturbed: Lateness,
     messages_published: usize,
-    messages_per_task: f64,
+    /// Messages for each try of each task that was published.
+    messages_per_try: f64,
     duplicates_stopped: BTreeMap<String, i64>,
     invariants: Vec<Finding>,
     /// Whether every invariant holds.
@@ -99,9 +117,13 @@ impl Outcome {
                 .fetch_all(&stage.pool)
                 .await?;
         let invariants = checker::judge(&evidence);
+        let tries: HashSet<(i64, i32, i32)> = (evidence.published.iter())
+            .filter_map(|record| record.envelope.as_ref())
+            .map(|envelope| (envelope.task_id, envelope.generation, envelope.attempt))
+            .collect();
         #[expect(clippy::cast_precision_loss, reason = "thousands")]
-        let messages_per_task =
-            evidence.published.len() as f64 / evidence.tasks.len().max(1) as f64;
+        let messages_per_try = evidence.published.len() as f64 / tries.len().max(1) as f64;
+        let first_kill = ledger.all_placed_at.plus(RELAY_DIES_AFTER);
         Ok(Self {
             seed: options.seed,
             orders: options.orders,
@@ -113,7 +135,8 @@ impl Outcome {
             paid_too_late: ledger.too_late,
             dead_replayed,
             messages_published: evidence.published.len(),
-            messages_per_task,
+            messages_per_try,
+            undisturbed: undisturbed(&evidence, first_kill),
             duplicates_stopped: checker::duplicates(&stage.pool).await?,
             holds: checker::all_hold(&invariants),
             invariants,
@@ -124,18 +147,21 @@ impl Outcome {
     pub fn print(&self) {
         println!("\n{}", self.table());
         println!(
-            "lateness: deadline to effect in ms, of tasks that needed one try; the two kills are in it"
+            "lateness: deadline to effect in ms, of tasks that needed one try. The kills are in it: what was \
+             due before\n          the first one has p50 {:.1}, p99 {:.1}, max {:.1} ms",
+            self.undisturbed.p50_ms, self.undisturbed.p99_ms, self.undisturbed.max_ms
         );
         println!(
             "customers: {} paid, {} came too late and saw a closed order, {} got a new deadline",
             self.paid, self.paid_too_late, self.rescheduled
         );
-        let stops: Vec<String> =
-            self.duplicates_stopped.iter().map(|(layer, n)| format!("{layer} {n}")).collect();
-        let stops = if stops.is_empty() { "none".to_owned() } else { stops.join(", ") };
+        let stopped = |layer| self.duplicates_stopped.get(layer).copied().unwrap_or(0);
+        let stops: Vec<String> = LAYERS.map(|l| format!("{l} {}", stopped(l))).to_vec();
         println!(
-            "messages: {} published, {:.3} for each task; duplicates stopped by layer: {stops}",
-            self.messages_published, self.messages_per_task
+            "messages: {} published, {:.3} for each try; duplicates stopped by layer: {}",
+            self.messages_published,
+            self.messages_per_try,
+            stops.join(", ")
         );
         println!("broker: {}; seed {}; {:.1} s in all\n", self.kafka, self.seed, self.seconds);
         for finding in &self.invariants {
@@ -185,31 +211,51 @@ impl Outcome {
     }
 }
 
+/// Lateness of what was due, and took effect in one try, before `end`.
+fn undisturbed(evidence: &Evidence, end: Micros) -> Lateness {
+    let tries = Tries::of(evidence);
+    let early = evidence.tasks.iter().filter(|task| task.due_at < end);
+    let mut lateness = Lateness::default();
+    lateness.samples.extend(early.filter_map(|task| tries.lateness(task)));
+    lateness.settle();
+    lateness
+}
+
+/// What happened to tasks besides their state.
+struct Tries<'e> {
+    died: HashSet<i64>,
+    failed: HashSet<i64>,
+    replayed: HashSet<i64>,
+    effects: HashMap<(&'e str, &'e str), Micros>,
+}
+
+impl<'e> Tries<'e> {
+    fn of(evidence: &'e Evidence) -> Self {
+        let with_step = |wanted: fn(&checker::Event) -> bool| -> HashSet<i64> {
+            let events = evidence.events.iter().filter(|event| wanted(event));
+            events.map(|event| event.task_id).collect()
+        };
+        Self {
+            died: with_step(|event| event.to == Some(TaskState::Dead)),
+            failed: with_step(|event| event.step == "fail"),
+            replayed: with_step(|event| event.step == "replay"),
+            effects: evidence.effects.iter().map(|e| ((&*e.kind, &*e.key), e.at)).collect(),
+        }
+    }
+
+    /// From deadline to effect, unless it took several tries.
+    fn lateness<'a>(&'a self, task: &'a Task) -> Option<Duration> {
+        if self.failed.contains(&task.id) || self.died.contains(&task.id) {
+            return None;
+        }
+        let at = self.effects.get(&(&*task.kind, &*task.key))?;
+        Some(at.since(task.due_at))
+    }
+}
+
 /// One line for each queue and tier, and one for all.
 fn lines(evidence: &Evidence) -> Vec<Line> {
-    let with_step = |wanted: fn(&checker::Event) -> bool| -> HashSet<i64> {
-        evidence.events.iter().filter(|event| wanted(event)).map(|event| event.task_id).collect()
-    };
-    let died = with_step(|event| event.to == Some(TaskState::Dead));
-    let failed = with_step(|event| event.step == "fail");
-    let replayed = with_step(|event| event.step == "replay");
-    let effects: HashMap<(&str, &str), Micros> =
-        evidence.effects.iter().map(|e| ((&*e.kind, &*e.key), e.at)).collect();
-
-    let add = |line: &mut Line, task: &Task| {
-        line.scheduled += 1;
-        line.done += u64::from(task.state == TaskState::Done);
-        line.skipped += u64::from(task.state == TaskState::Skipped);
-        line.cancelled += u64::from(task.state == TaskState::Cancelled);
-        line.dead += u64::from(died.contains(&task.id));
-        line.replayed += u64::from(replayed.contains(&task.id));
-        if let Some(at) = effects.get(&(&*task.kind, &*task.key))
-            && !failed.contains(&task.id)
-            && !died.contains(&task.id)
-        {
-            line.lateness.samples.push(at.since(task.due_at));
-        }
-    };
+    let tries = Tries::of(evidence);
     let mut lines: BTreeMap<(&str, &str), Line> = BTreeMap::new();
     let mut all = Line { queue: "all".into(), ..Line::default() };
     for task in &evidence.tasks {
@@ -218,8 +264,8 @@ fn lines(evidence: &Evidence) -> Vec<Line> {
             tier: task.tier.clone(),
             ..Line::default()
         });
-        add(line, task);
-        add(&mut all, task);
+        line.add(task, &tries);
+        all.add(task, &tries);
     }
     let mut lines: Vec<Line> = lines.into_values().chain([all]).collect();
     lines.iter_mut().for_each(|line| line.lateness.settle());

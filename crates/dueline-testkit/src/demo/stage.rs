@@ -72,7 +72,11 @@ impl Stage {
         let database_url = shop_database(&postgres).await?;
         let pool = PgPoolOptions::new().max_connections(24).connect(&database_url).await?;
 
-        let settings = settings(&database_url, &broker.address());
+        let mut settings = settings(&database_url, &broker.address());
+        if matches!(broker, Broker::Private(_)) {
+            // Ours allows it: by default a broker waits at least six seconds for a killed member.
+            settings.set("consumer.session_timeout", "2s");
+        }
         let config = folder.path().join("dueline.toml");
         settings.write(&config)?;
         let checked = settings.config()?;
@@ -191,7 +195,7 @@ fn settings(database_url: &str, brokers: &str) -> Settings {
     settings.set("kinds.refund.backoff", ["500ms", "1s", "2s", "4s"]);
     settings.set("relay.lease", "15s").set("relay.lease_slack", "1s");
     settings.set("kafka.delivery_timeout", "10s");
-    settings.set("relay.takeover_after", "2s").set("relay.sweep_interval", "1s");
+    settings.set("relay.takeover_after", "1500ms").set("relay.sweep_interval", "1s");
     settings.set("consumer.handler_timeout", "5s").set("consumer.session_timeout", "6s");
     settings.set("postgres.idle_in_transaction_timeout", "8s");
     settings.set("postgres.statement_timeout", "8s");
