@@ -73,7 +73,7 @@ impl Stage {
         let pool = PgPoolOptions::new().max_connections(24).connect(&database_url).await?;
 
         let mut settings = settings(&database_url, &broker.address());
-        if matches!(broker, Broker::Private(_)) {
+        if !matches!(broker, Broker::Given(_)) {
             // Ours allows it: by default a broker waits at least six seconds for a killed member.
             settings.set("consumer.session_timeout", "2s");
         }
@@ -141,13 +141,13 @@ impl Stage {
         println!("  PostgreSQL     psql {}", self.database_url);
         println!("  Kafka          {address}");
         println!("  configuration  {}", self.config.display());
-        println!("  to end them    kill {} && rm -r {}", ids.join(" "), folders.join(" "));
+        println!("  to end them    kill -INT {} && rm -r {}", ids.join(" "), folders.join(" "));
     }
 }
 
 async fn services(options: &Options, progress: &Progress) -> Result<(Postgres, Broker)> {
     let keep = options.keep;
-    progress.say("starting PostgreSQL and Kafka, private, on loopback");
+    progress.say("starting the services, private, on loopback");
     let kafka = match (&options.brokers, options.mock_kafka) {
         (Some(brokers), _) => Err(Broker::Given(brokers.clone())),
         (None, true) => Err(Broker::Mock(mock_cluster(1)?)),
