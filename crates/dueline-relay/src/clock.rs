@@ -45,12 +45,18 @@ impl ClockGuard {
         }
     }
 
+    /// The last reading: the database's clock is not before it.
+    pub fn last(&self) -> Option<Micros> {
+        self.anchor.map(|(clock, _)| clock)
+    }
+
     /// The best guess of the database's clock, without asking it.
     pub fn guess(&self, at: Instant) -> Option<Micros> {
         self.anchor.map(|(clock, read)| clock.plus(at.saturating_duration_since(read)))
     }
 
-    /// The database showed `clock` in an answer that came at `at`.
+    /// The database showed `clock` in the answer to a question that was asked at `at`: however long the
+    /// answer took, the clock was not further on at that time.
     pub fn read(&mut self, clock: Micros, at: Instant) -> Reading {
         let Some((last, read)) = self.anchor else {
             self.anchor = Some((clock, at));
@@ -70,7 +76,7 @@ impl ClockGuard {
         self.anchor = Some((clock, at));
         let expected = last.plus(at.saturating_duration_since(read));
         match expected.since(clock) {
-            // An answer that was long under way shows an old clock: only a real step back counts.
+            // Questions cross: only a real step back counts.
             _ if clock >= last => Reading::Steady,
             behind if behind > TOLERANCE => Reading::Back(behind),
             _ => Reading::Steady,
@@ -114,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn h05_a_step_back_is_noticed_and_a_slow_answer_is_not_one() {
+    fn h05_a_step_back_is_noticed_and_a_late_reading_is_not_one() {
         let start = Instant::now();
         let mut guard = ClockGuard::new();
         guard.read(Micros(0).plus(SECOND * 1_000), start);
-        // Ten seconds under way: the clock it shows is old, but later than the last one.
+        // The clock it shows is old, but later than the last one.
         let slow = guard.read(Micros(0).plus(SECOND * 1_001), start + SECOND * 11);
         assert_eq!(slow, Reading::Steady);
         let back = guard.read(Micros(0).plus(SECOND * 400), start + SECOND * 12);

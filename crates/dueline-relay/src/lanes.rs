@@ -41,12 +41,13 @@ impl Ownership {
     /// [`RelayError::DeclaredDead`] when this incarnation is over.
     pub async fn keep(&mut self, shared: &Shared) -> Result<(), RelayError> {
         let epoch = shared.epoch();
+        let began = Instant::now();
         let beat = shared.heartbeat(shared.now());
         let Some(clock) = relay::heartbeat(&shared.pool, epoch, &beat).await? else {
             return Err(RelayError::DeclaredDead);
         };
         self.last_beat = Some(Instant::now());
-        shared.read_clock(clock);
+        shared.read_clock(clock, began);
         self.tend(shared, beat.cannot_produce.is_some()).await
     }
 

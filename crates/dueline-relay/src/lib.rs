@@ -11,10 +11,11 @@
 //! * `topics`: what the topics must be, and since when they are what they are.
 //!
 //! Pure parts: `book` (cursors of the lanes), `pace` (pauses, window, rates), `tracker` (what is
-//! confirmed), `clock` (the database's clock against our steady one).
+//! confirmed), `decide` (leases that are over), `clock` (the database's clock against our steady one).
 
 mod book;
 mod clock;
+mod decide;
 mod error;
 mod gate;
 mod lanes;
@@ -24,6 +25,7 @@ mod pace;
 mod patrol;
 mod publish;
 mod relay;
+mod release;
 mod routes;
 mod scan;
 mod shared;

@@ -80,19 +80,25 @@ impl Window {
     }
 }
 
-/// Lets something happen only as often as its cost allows: it rests nine times as long as it took.
-#[derive(Debug, Default)]
+/// Lets something happen only as often as its cost allows: it rests nine times as long as it took, and at
+/// most `longest`.
+#[derive(Debug)]
 pub(crate) struct Rest {
+    longest: Duration,
     until: Option<Instant>,
 }
 
 impl Rest {
+    pub fn new(longest: Duration) -> Self {
+        Self { longest, until: None }
+    }
+
     pub fn allows(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
 
     pub fn took(&mut self, ended: Instant, cost: Duration) {
-        self.until = Some(ended + cost.saturating_mul(REST));
+        self.until = Some(ended + cost.saturating_mul(REST).min(self.longest));
     }
 }
 
@@ -176,11 +182,13 @@ mod tests {
     #[test]
     fn looking_back_costs_at_most_a_tenth() {
         let start = Instant::now();
-        let mut rest = Rest::default();
+        let mut rest = Rest::new(1_000 * MS);
         assert!(rest.allows(start));
         rest.took(start, 10 * MS);
         assert!(!rest.allows(start + 89 * MS));
         assert!(rest.allows(start + 90 * MS));
+        rest.took(start, 5_000 * MS);
+        assert!(rest.allows(start + 1_000 * MS), "one slow look does not stop all others");
     }
 
     #[test]

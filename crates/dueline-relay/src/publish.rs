@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use dueline_core::Micros;
-use dueline_core::letter::Reason;
 use dueline_kafka::{
     Admin, KafkaError, KafkaSettings, Outcome, Producer, ProducerConfig, Record, Report, Reports,
 };
 use dueline_service::CancellationToken;
-use dueline_store::relay::{self, Body, Claimed, Parking};
+use dueline_store::relay::{self, Body, Claimed};
 use dueline_store::{Pool, StoreError};
 use tokio::sync::Notify;
 
 use crate::gate::Gate;
 use crate::message;
+use crate::release::Release;
 use crate::routes::Route;
 use crate::tracker::Tracker;
 
@@ -33,22 +33,13 @@ const SPARE: usize = 1_000;
 /// What a message is recognised by when its report comes.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
-    epoch: i64,
-    id: i64,
-    lane: i32,
-    next_at: Micros,
-    fence: i32,
-    claimed_at: Micros,
-    route: Arc<Route>,
-}
-
-/// An alarm that is to wait again.
-#[derive(Clone, Debug)]
-struct Release {
-    ticket: Ticket,
-    /// Too large to be ever sent: parked instead.
-    oversized: Option<String>,
-    since: Instant,
+    pub(crate) epoch: i64,
+    pub(crate) id: i64,
+    pub(crate) lane: i32,
+    pub(crate) next_at: Micros,
+    pub(crate) fence: i32,
+    pub(crate) claimed_at: Micros,
+    pub(crate) route: Arc<Route>,
 }
 
 /// How a publisher works.
@@ -64,18 +55,18 @@ pub(crate) struct Settings {
 
 /// Everything about producing that the loops share.
 pub(crate) struct Publisher {
-    settings: Settings,
-    pool: Pool,
+    pub(crate) settings: Settings,
+    pub(crate) pool: Pool,
     admin: Admin,
     producer: RwLock<Arc<Producer<Ticket>>>,
     pub tracker: Mutex<(i64, Tracker)>,
     gate: Mutex<Gate>,
-    releases: Mutex<Vec<Release>>,
+    pub(crate) releases: Mutex<Vec<Release>>,
     in_flight: AtomicUsize,
     /// Room, or a released alarm: the scan may want to look again.
     pub wake: Notify,
     /// Alarms that wait again: lane and `next_at`.
-    returned: Mutex<Vec<(i32, Micros)>>,
+    pub(crate) returned: Mutex<Vec<(i32, Micros)>>,
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -203,7 +194,7 @@ impl Publisher {
         locked(&self.releases).push(Release { ticket, oversized, since: Instant::now() });
     }
 
-    fn resolve(&self, epoch: i64, claim: (Micros, i64)) {
+    pub(crate) fn resolve(&self, epoch: i64, claim: (Micros, i64)) {
         let mut tracker = locked(&self.tracker);
         if tracker.0 == epoch {
             tracker.1.resolve(claim);
@@ -250,59 +241,6 @@ impl Publisher {
             }
         }
         self.wake.notify_one();
-    }
-
-    /// Makes alarms wait again whose messages were certainly not written. What the database does not take
-    /// now is tried again until its lease is over.
-    async fn release(&self) {
-        let pending = std::mem::take(&mut *locked(&self.releases));
-        if pending.is_empty() {
-            return;
-        }
-        for chunk in pending.chunks(REPORTS) {
-            if let Err(error) = self.release_chunk(chunk).await {
-                tracing::warn!(%error, alarms = chunk.len(), "releasing alarms failed; trying again");
-                let now = Instant::now();
-                let young = |r: &&Release| now.duration_since(r.since) < self.settings.lease;
-                locked(&self.releases).extend(chunk.iter().filter(young).cloned());
-            }
-        }
-        self.wake.notify_one();
-    }
-
-    async fn release_chunk(&self, chunk: &[Release]) -> Result<(), StoreError> {
-        let (large, plain): (Vec<&Release>, Vec<&Release>) =
-            chunk.iter().partition(|release| release.oversized.is_some());
-        if !large.is_empty() {
-            self.park_oversized(&large).await?;
-        }
-        let claims: Vec<(i64, i32)> = plain.iter().map(|r| (r.ticket.id, r.ticket.fence)).collect();
-        let released = relay::release(&self.pool, &claims).await?;
-        tracing::info!(alarms = released.len(), of = claims.len(), "released: not written");
-        let mut returned = locked(&self.returned);
-        for release in plain {
-            let ticket = &release.ticket;
-            self.resolve(ticket.epoch, (ticket.claimed_at, ticket.id));
-            returned.push((ticket.lane, ticket.next_at));
-        }
-        Ok(())
-    }
-
-    async fn park_oversized(&self, releases: &[&Release]) -> Result<(), StoreError> {
-        let parking: Vec<Parking> = releases
-            .iter()
-            .map(|release| Parking {
-                id: release.ticket.id,
-                fence: release.ticket.fence,
-                reason: Reason::Oversized,
-                error: release.oversized.clone().unwrap_or_default(),
-            })
-            .collect();
-        crate::sweep::park(&self.pool, &parking).await?;
-        for release in releases {
-            self.resolve(release.ticket.epoch, (release.ticket.claimed_at, release.ticket.id));
-        }
-        Ok(())
     }
 
     /// Asks the broker while nothing can be produced, and replaces a producer that is of no more use.

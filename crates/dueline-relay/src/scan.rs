@@ -19,6 +19,8 @@ use crate::shared::Shared;
 
 /// A claim is not worth its cost for fewer tasks than this; with less room in flight the scan waits.
 const MIN_BUDGET: usize = 100;
+/// The longest time without a look back, whatever the last one cost.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// Pauses after a database error.
 const TROUBLE_MIN: Duration = Duration::from_millis(100);
 const TROUBLE_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +59,7 @@ impl Scan {
         Self {
             ownership: Ownership::default(),
             pace: Pace::new(relay.busy_pause_min, relay.busy_pause_max),
-            rest: Rest::default(),
+            rest: Rest::new(LONGEST_REST),
             round_began: Instant::now(),
             held_rows: 0,
         }
@@ -221,7 +223,7 @@ impl Scan {
         };
         metrics::histogram!("dueline_relay_claim_seconds").record(began.elapsed().as_secs_f64());
         metrics::histogram!("dueline_relay_claim_size").record(round.claimed.len() as f64);
-        shared.read_clock(round.now);
+        shared.read_clock(round.now, began);
         let applied = locked(&shared.book).apply(cursors, &round, round.now.min(horizon));
         if let Some(lag) = applied.latest_lag {
             locked(&shared.window).late(Instant::now(), lag);
@@ -238,8 +240,9 @@ impl Scan {
 /// How long nothing is due behind these cursors, at most the poll pause; `None`: something is.
 async fn look(shared: &Shared, cursors: &[Cursor]) -> Result<Option<(Duration, Then)>, RelayError> {
     let relay = &shared.config.relay;
+    let began = Instant::now();
     let (next, now) = relay::next_due(&shared.pool, cursors).await?;
-    shared.read_clock(now);
+    shared.read_clock(now, began);
     let horizon = shared.horizon();
     let next = next.unwrap_or(Micros(i64::MAX));
     if next > now {

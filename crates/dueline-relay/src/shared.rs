@@ -119,10 +119,9 @@ impl Shared {
         Heartbeat { watermark, confirmed_upto, exceptions, cannot_produce }
     }
 
-    /// Takes in a reading of the database's clock.
-    pub fn read_clock(&self, clock: Micros) {
-        let at = Instant::now();
-        let reading = locked(&self.clock).read(clock, at);
+    /// Takes in a reading of the database's clock, asked for at `asked`.
+    pub fn read_clock(&self, clock: Micros, asked: Instant) {
+        let reading = locked(&self.clock).read(clock, asked);
         metrics::gauge!("dueline_relay_host_clock_offset_seconds")
             .set(clock::host_offset_seconds(clock));
         let state = match reading {
@@ -157,7 +156,7 @@ impl Shared {
 
     /// A claiming statement starts.
     pub fn open_claim(&self) -> u64 {
-        let now = self.now().unwrap_or(BEGINNING);
+        let now = locked(&self.clock).last().unwrap_or(BEGINNING);
         locked(&self.publisher.tracker).1.open(now)
     }
 

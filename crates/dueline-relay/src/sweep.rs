@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dueline_core::letter::Reason;
 use dueline_kafka::{Claim, Verdict, WaitingQuery};
 use dueline_service::CancellationToken;
 use dueline_store::relay::{self, Again, Alarm, Found, Parking, Subject, TopicSeen};
 use dueline_store::{Pool, StoreError};
 
+use crate::decide::{Action, decide, longest_lease, parking_of};
 use crate::error::RelayError;
 use crate::pace::{Bucket, Rest};
 use crate::publish::locked;
@@ -25,12 +25,8 @@ const PAGE: usize = 4_000;
 const PAGE_MIN: usize = 50;
 /// Alarms that one statement writes.
 const CHUNK: usize = 1_000;
-/// A lease grows to at most so many times the configured one.
-const LONGEST: u32 = 16;
-/// Extensions of one claim; then it is published again.
-const EXTENSIONS: i16 = 10;
-/// For how many leases a group without a committed offset is believed.
-const UNCOMMITTED_LEASES: u32 = 3;
+/// However long a sweep took, the next begins after so many intervals.
+const INTERVALS: u32 = 5;
 /// A bound for a walk that never ends: lanes that grow faster than they are walked.
 const MAX_PAGES: usize = 100_000;
 
@@ -55,62 +51,11 @@ pub struct Swept {
     pub parked: usize,
 }
 
-/// What is to be done with an alarm whose lease is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Leave,
-    Extend(Duration),
-    Again { lease: Duration, consumed: bool },
-    Park(Reason),
-}
-
-/// The lease after `times` doublings.
-fn grown(lease: Duration, times: i16) -> Duration {
-    let times = u32::try_from(times.max(0)).unwrap_or(0).min(LONGEST.ilog2());
-    lease.saturating_mul(1 << times)
-}
-
-/// The longest that a lease can be.
-pub(crate) fn longest_lease(lease: Duration) -> Duration {
-    lease.saturating_mul(LONGEST)
-}
-
-fn decide(
-    alarm: &Alarm,
-    too_old: bool,
-    verdict: &Verdict,
-    lease: Duration,
-    unanswered_limit: u32,
-) -> Action {
-    if too_old {
-        return Action::Park(Reason::TooOld);
-    }
-    let age = alarm.claimed_at.map_or(Duration::MAX, |claimed| alarm.now.since(claimed));
-    let again = |consumed: bool| {
-        let unanswered = alarm.unanswered.saturating_add(i16::from(consumed));
-        if consumed && i64::from(unanswered) >= i64::from(unanswered_limit) {
-            return Action::Park(Reason::Unanswered);
-        }
-        Action::Again { lease: grown(lease, unanswered), consumed }
-    };
-    match verdict {
-        Verdict::Unknown(_) => Action::Leave,
-        Verdict::Waiting { committed: false } if age > lease * UNCOMMITTED_LEASES => again(false),
-        Verdict::Waiting { .. } if alarm.extensions < EXTENSIONS => {
-            Action::Extend(grown(lease, alarm.extensions.saturating_add(1)))
-        }
-        Verdict::Waiting { .. } => again(false),
-        Verdict::Gone(reason) => again(was_consumed(reason)),
-    }
-}
-
-fn was_consumed(reason: &str) -> bool {
-    reason.starts_with("consumed")
-}
-
 impl Sweep {
     pub fn new(shared: &Shared) -> Self {
-        Self { bucket: Bucket::new(shared.config.relay.takeover_rate), rest: Rest::default() }
+        let relay = &shared.config.relay;
+        let rest = Rest::new(relay.sweep_interval * INTERVALS);
+        Self { bucket: Bucket::new(relay.takeover_rate), rest }
     }
 
     /// Sweeps at each interval, and at once when lanes were taken over, until `stop`.
@@ -268,17 +213,6 @@ impl Sweep {
     }
 }
 
-fn parking_of(alarm: &Alarm, reason: Reason) -> Parking {
-    let error = match reason {
-        Reason::Unanswered => format!(
-            "its message was consumed {} times and nobody answered",
-            i32::from(alarm.unanswered) + 1
-        ),
-        _ => "it stayed unfinished for longer than its kind's age limit".to_owned(),
-    };
-    Parking { id: alarm.id, fence: alarm.fence, reason, error }
-}
-
 /// Judges each alarm whose task is still as the alarm says.
 async fn judge<'a>(
     shared: &Shared,
@@ -413,75 +347,4 @@ pub(crate) async fn park(pool: &Pool, parking: &[Parking]) -> Result<usize, Stor
     metrics::counter!("dueline_relay_parked_total")
         .increment(u64::try_from(parked.len()).unwrap_or(u64::MAX));
     Ok(parked.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dueline_core::Micros;
-
-    const LEASE: Duration = Duration::from_secs(60);
-    const LIMIT: u32 = 10;
-
-    fn alarm(extensions: i16, unanswered: i16, age: Duration) -> Alarm {
-        let now = Micros(1_000_000_000_000);
-        Alarm {
-            found: Found::LeaseOver,
-            lane: 1,
-            id: 1,
-            next_at: Micros(0),
-            generation: 0,
-            fence: 1,
-            claimed_at: Some(now.minus(age)),
-            unanswered,
-            extensions,
-            page_end: false,
-            now,
-        }
-    }
-
-    fn verdict_of(alarm: &Alarm, verdict: &Verdict) -> Action {
-        decide(alarm, false, verdict, LEASE, LIMIT)
-    }
-
-    const WAITING: Verdict = Verdict::Waiting { committed: true };
-
-    #[test]
-    fn h12_what_still_waits_is_extended_ever_longer_and_ten_times_at_most() {
-        let extended = |n| verdict_of(&alarm(n, 0, LEASE), &WAITING);
-        assert_eq!(extended(0), Action::Extend(LEASE * 2));
-        assert_eq!(extended(2), Action::Extend(LEASE * 8));
-        assert_eq!(extended(9), Action::Extend(longest_lease(LEASE)));
-        assert_eq!(extended(10), Action::Again { lease: LEASE, consumed: false });
-    }
-
-    #[test]
-    fn h13_only_a_consumed_message_counts_as_unanswered() {
-        let consumed = Verdict::Gone("consumed, or deleted unread");
-        let lost = Verdict::Gone("no record at or after the claim: it was lost");
-        assert_eq!(
-            verdict_of(&alarm(0, 0, LEASE), &consumed),
-            Action::Again { lease: LEASE * 2, consumed: true }
-        );
-        assert_eq!(
-            verdict_of(&alarm(0, 9, LEASE), &lost),
-            Action::Again { lease: grown(LEASE, 9), consumed: false }
-        );
-        assert_eq!(verdict_of(&alarm(0, 9, LEASE), &consumed), Action::Park(Reason::Unanswered));
-    }
-
-    #[test]
-    fn h11_a_group_without_offsets_is_believed_for_three_leases() {
-        let starting = Verdict::Waiting { committed: false };
-        assert!(matches!(verdict_of(&alarm(0, 0, LEASE * 2), &starting), Action::Extend(_)));
-        assert!(matches!(verdict_of(&alarm(0, 0, LEASE * 4), &starting), Action::Again { .. }));
-    }
-
-    #[test]
-    fn an_unreachable_broker_decides_nothing_and_age_decides_all() {
-        let unknown = Verdict::Unknown(dueline_kafka::KafkaError::Closed);
-        assert_eq!(verdict_of(&alarm(0, 0, LEASE), &unknown), Action::Leave);
-        let old = decide(&alarm(0, 0, LEASE), true, &WAITING, LEASE, LIMIT);
-        assert_eq!(old, Action::Park(Reason::TooOld));
-    }
 }

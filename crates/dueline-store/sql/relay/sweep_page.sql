@@ -6,8 +6,9 @@ with page as (
       from unnest($1::integer[], $2::timestamptz[], $3::bigint[], $4::timestamptz[])
            as a (lane, cursor_at, cursor_id, upto)
      cross join lateral (
-            select d.lane, d.id, d.next_at, d.generation, d.attempt, d.fence, d.lease_until, d.claimed_at,
-                   d.claim_epoch, d.unanswered, d.extensions
+            select d.lane, d.id, d.next_at, d.generation, d.fence, d.lease_until, d.claimed_at,
+                   d.claim_epoch, d.claim_no, d.attempt, d.unanswered,
+                   d.extensions
               from dueline.due d
              where d.lane = a.lane
                and (d.next_at, d.id) > (a.cursor_at, a.cursor_id)
@@ -30,7 +31,8 @@ with page as (
       left join dueline.relay r on r.epoch = p.claim_epoch
 )
 select statement_timestamp() as now,
-       j.lane, j.id, j.next_at, j.generation, j.attempt, j.fence, j.claimed_at, j.unanswered, j.extensions,
+       j.lane, j.id, j.next_at, j.generation, j.fence, j.claimed_at,
+       j.claim_no - j.attempt as tries, j.unanswered, j.extensions,
        j.page_end,
        case when j.lease_until is null then 'missed'
             when j.orphan and j.unconfirmed then 'orphan'

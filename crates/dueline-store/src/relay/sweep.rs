@@ -48,6 +48,8 @@ pub struct Alarm {
     pub fence: i32,
     /// When it was claimed, if it is.
     pub claimed_at: Option<Micros>,
+    /// How often the present attempt was published, about: claims less failed attempts.
+    pub tries: i32,
     /// How often its message was consumed without an answer.
     pub unanswered: i16,
     /// How often the present claim was extended.
@@ -154,6 +156,7 @@ pub async fn sweep_page(
                 generation: row.try_get("generation")?,
                 fence: row.try_get("fence")?,
                 claimed_at: row.try_get::<Option<Timestamptz>, _>("claimed_at")?.map(Micros::from),
+                tries: row.try_get("tries")?,
                 unanswered: row.try_get("unanswered")?,
                 extensions: row.try_get("extensions")?,
                 page_end: row.try_get("page_end")?,
