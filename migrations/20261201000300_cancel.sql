@@ -78,7 +78,7 @@ begin
     returning jsonb_build_object('reason', s.reason, 'error', s.error, 'history', s.history) into buried;
     update dueline.task t
     set state = 'cancelled', generation = t.generation + 1, finished_at = clock_timestamp(),
-        fence = coalesce(last_fence + 1, t.fence, 0)
+        fence = coalesce(last_fence, t.fence, 0) + 1
     where t.id = before.id
     returning t.* into after;
     perform dueline.note(before, step, 'cancelled', after.generation, after.attempt,

@@ -25,7 +25,7 @@ set search_path = pg_catalog, dueline, pg_temp
 as $$
 begin
     if verdict = 'gone' then
-        return row(verdict, asked_id, null, null, null, null, null, null);
+        return row(verdict, asked_id, null, null, null, null, null, null)::dueline.receipt;
     end if;
     return dueline.receipt_of(verdict, task);
 end $$;
