@@ -17,4 +17,11 @@
 
 mod e2e {
     mod fixture;
+    mod job_contract;
+    mod job_down;
+    mod job_flood;
+    mod job_late_commit;
+    mod job_main;
+    mod job_phases;
+    mod job_support;
 }
