@@ -16,6 +16,13 @@
 //! `testkit::proxy::TcpProxy` in between.
 
 mod e2e {
+    mod cli;
+    mod cli_dlq;
+    mod cli_safety;
+    mod consumer_support;
+    mod consumer_messages;
+    mod consumer_faults;
+    mod consumer_crash;
     mod fixture;
     mod job_contract;
     mod job_down;
@@ -24,4 +31,7 @@ mod e2e {
     mod job_main;
     mod job_phases;
     mod job_support;
+    mod relay_owners;
+    mod relay_support;
+    mod relay_troubles;
 }

@@ -77,6 +77,15 @@ impl Settings {
         self.set(path, Value(toml.to_owned()))
     }
 
+    /// Takes `section.key` out again: its default applies.
+    pub fn remove(&mut self, path: &str) -> &mut Self {
+        let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
+        if let Some(values) = self.0.get_mut(section) {
+            values.remove(key);
+        }
+        self
+    }
+
     /// Adds a kind that is handled by this statement.
     pub fn sql_kind(&mut self, kind: &str, queue: &str, statement: &str) -> &mut Self {
         self.set(&format!("kinds.{kind}.queue"), queue);

@@ -187,6 +187,7 @@ impl QueueLoop {
         for name in due {
             let Some(partition) = self.partitions.get_mut(&name) else { continue };
             partition.look_again = None;
+            tracing::debug!(partition = %name, held = partition.held.len(), "looking again");
             match &mut partition.watch {
                 Watch::Unread { asked } | Watch::Unmarked { asked, .. } => *asked = false,
                 Watch::Open | Watch::Lone { .. } => {}

@@ -1,0 +1,176 @@
+//! Consumers that die, stop, come and go.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use dueline_core::Envelope;
+use dueline_core::letter::Reason;
+use dueline_kafka::{KafkaSettings, read_all};
+use dueline_tests::testkit::wait;
+use dueline_tests::{KIND, PATIENCE, QUEUE, Shop, ShopBuilder};
+
+use super::consumer_support::{committed, number, schedule_with, with_rust_handler};
+use super::relay_support::{await_published, letters};
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// A group that notices a death soon.
+async fn quick() -> Result<ShopBuilder> {
+    Ok(Shop::build().await?.set("consumer.session_timeout", "2s").set("relay.lease", "30s"))
+}
+
+/// V7: what a committed offset has passed is finished.
+async fn offsets_passed_only_finished_work(shop: &Shop) -> Result<usize> {
+    let config = shop.settings.config()?;
+    let settings = KafkaSettings::new(config.kafka.bootstrap_servers());
+    let topic = config.queues[QUEUE].topic("fast");
+    let offsets = committed(shop).await?;
+    let passed: Vec<i64> = tokio::task::spawn_blocking(move || {
+        let mut passed = Vec::new();
+        read_all(&settings, &topic, PATIENCE, |record| {
+            let place = usize::try_from(record.partition).unwrap_or(usize::MAX);
+            let next = offsets.get(place).copied().flatten().unwrap_or(0);
+            if record.offset < next
+                && let Ok(envelope) = Envelope::read(&record)
+            {
+                passed.push(envelope.task_id);
+            }
+            ControlFlow::Continue(())
+        })?;
+        anyhow::Ok(passed)
+    })
+    .await??;
+    let live: Vec<i64> =
+        sqlx::query_scalar("select id from dueline.task where id = any($1) and state = 'live'")
+            .bind(&passed)
+            .fetch_all(&shop.pool)
+            .await?;
+    ensure!(live.is_empty(), "offsets have passed live tasks: {live:?}");
+    Ok(passed.len())
+}
+
+#[tokio::test]
+async fn h06_killed_between_effect_and_offset_nothing_happens_twice() -> Result<()> {
+    // The first consumer never comes to commit an offset.
+    let builder = quick().await?.set("consumer.commit_interval", "60s");
+    let mut shop = builder.start().await?;
+    shop.orders(1..=500).await?;
+    shop.schedule(KIND, 1..=500, AT_ONCE).await?;
+    shop.await_count("done", 500, PATIENCE).await?;
+    shop.consumer().kill();
+    assert_eq!(offsets_passed_only_finished_work(&shop).await?, 0);
+    shop.settings.set("consumer.commit_interval", "100ms");
+    shop.settings.write(shop.config())?;
+    shop.start_consumer().await?;
+    wait::until("every offset to be passed", PATIENCE, async || {
+        Ok(offsets_passed_only_finished_work(&shop).await? >= 500)
+    })
+    .await?;
+    assert_eq!(number(&shop, "select count(*) from orders where times = 1").await?, 500);
+    let stopped =
+        "select coalesce(sum(n), 0)::bigint from dueline.duplicate_stop where layer = 'guard'";
+    assert_eq!(number(&shop, stopped).await?, 500);
+    Ok(())
+}
+
+#[tokio::test]
+async fn h10_killed_in_the_middle_of_its_work_a_consumer_has_passed_only_what_is_finished()
+-> Result<()> {
+    let builder = quick().await?.set("consumer.commit_interval", "10ms");
+    let mut shop = builder.set("consumer.batch_max", 20).start().await?;
+    shop.orders(1..=3_000).await?;
+    shop.schedule(KIND, 1..=3_000, AT_ONCE).await?;
+    wait::until("half of the work", PATIENCE, async || Ok(shop.count("done").await? > 1_000))
+        .await?;
+    shop.consumer().kill();
+    offsets_passed_only_finished_work(&shop).await?;
+    shop.start_consumer().await?;
+    shop.await_count("done", 3_000, PATIENCE * 2).await?;
+    offsets_passed_only_finished_work(&shop).await?;
+    assert_eq!(number(&shop, "select count(*) from orders where times = 1").await?, 3_000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn h13_a_handler_that_kills_its_consumer_is_found_and_its_neighbours_finish() -> Result<()> {
+    let builder = with_rust_handler(quick().await?).set("consumer.crash_limit", 2);
+    let builder = builder.set("queues.orders.partitions", 1).set("relay.lease", "60s");
+    let mut shop = builder.without_consumer().start().await?;
+    shop.orders(1..=40).await?;
+    for id in 1..=40 {
+        schedule_with(&shop, id, if id == 21 { r#"{"fail": "abort"}"# } else { "{}" }).await?;
+    }
+    await_published(&shop, 40, PATIENCE).await?;
+    let mut deaths = 0;
+    while shop.count("live").await? > 0 {
+        ensure!(deaths <= 6, "{deaths} deaths, and {} tasks live", shop.count("live").await?);
+        let mut consumer =
+            shop.program("examples/rust_handler", &format!("try{deaths}"))?.start()?;
+        wait::until("an end of the work or of the consumer", PATIENCE * 2, async || {
+            Ok(consumer.ended().is_some() || shop.count("live").await? == 0)
+        })
+        .await
+        .with_context(|| consumer.log_tail())?;
+        if consumer.ended().is_none() {
+            assert_eq!(consumer.stop().and_then(|status| status.code()), Some(0));
+            break;
+        }
+        deaths += 1;
+    }
+    eprintln!("{deaths} deaths");
+    let dead = shop.await_state(KIND, 21, "dead", PATIENCE).await?;
+    assert_eq!(dead.attempt, 0, "a crash is no attempt");
+    assert_eq!((shop.count("done").await?, shop.count("dead").await?), (39, 1));
+    assert_eq!(number(&shop, "select count(*) from orders where times = 1").await?, 39);
+    let letters = letters(&shop).await?;
+    assert_eq!((letters.len(), letters[0].reason), (1, Reason::Crashes));
+    assert_eq!(number(&shop, "select count(*) from dueline.consuming").await?, 0, "a clean stop");
+    Ok(())
+}
+
+#[tokio::test]
+async fn h32_a_clean_stop_under_load_finishes_what_is_under_way_and_leaves_no_mark() -> Result<()> {
+    let mut shop = quick().await?.set("consumer.batch_max", 50).start().await?;
+    shop.orders(1..=3_000).await?;
+    shop.schedule(KIND, 1..=3_000, AT_ONCE).await?;
+    wait::until("some work", PATIENCE, async || Ok(shop.count("done").await? > 200)).await?;
+    let status = shop.consumer().stop().context("it ended")?;
+    assert_eq!(status.code(), Some(0), "{}", shop.consumer().log_tail());
+    let done = shop.count("done").await?;
+    assert_eq!(number(&shop, "select count(*) from dueline.consuming").await?, 0);
+    let passed = offsets_passed_only_finished_work(&shop).await?;
+    assert!(i64::try_from(passed)? >= done, "{passed} passed, {done} done: all of it is committed");
+    shop.start_consumer().await?;
+    shop.await_count("done", 3_000, PATIENCE * 2).await?;
+    assert_eq!(number(&shop, "select count(*) from orders where times = 1").await?, 3_000);
+    let stopped = "select count(*) from dueline.duplicate_stop where layer in ('guard', 'dedupe')";
+    assert_eq!(number(&shop, stopped).await?, 0, "nothing was handed over twice");
+    Ok(())
+}
+
+#[tokio::test]
+async fn h09_consumers_that_come_and_go_handle_everything_once() -> Result<()> {
+    let builder = quick().await?.set("queues.orders.partitions", 4);
+    let mut shop = builder.set("consumer.batch_max", 50).start().await?;
+    shop.orders(1..=6_000).await?;
+    shop.schedule(KIND, 1..=2_000, AT_ONCE).await?;
+    shop.start_consumer().await?;
+    shop.schedule(KIND, 2_001..=4_000, AT_ONCE).await?;
+    shop.start_consumer().await?;
+    shop.schedule(KIND, 4_001..=6_000, AT_ONCE).await?;
+    assert_eq!(shop.consumer().stop().and_then(|status| status.code()), Some(0));
+    shop.consumers[1].kill();
+    shop.await_count("done", 6_000, PATIENCE * 2).await?;
+    offsets_passed_only_finished_work(&shop).await?;
+    assert_eq!(number(&shop, "select count(*) from orders where times = 1").await?, 6_000);
+    let attempts: HashMap<i32, i64> =
+        sqlx::query_as("select attempt, count(*) from dueline.task group by attempt")
+            .fetch_all(&shop.pool)
+            .await?
+            .into_iter()
+            .collect();
+    assert_eq!(attempts, HashMap::from([(0, 6_000)]));
+    Ok(())
+}
