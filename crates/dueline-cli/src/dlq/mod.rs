@@ -96,6 +96,12 @@ async fn deal(
         ));
     }
     let found = find(context, select, reason).await?;
+    if let Some(id) = select.ids.iter().find(|id| !found.dead.iter().any(|d| d.id() == Some(**id)))
+    {
+        let text =
+            format!("task {id} is not among the dead: nothing was done; `dueline why KEY` tells");
+        return Err(fail(exit::NOT_FOUND, text));
+    }
     if args.dry_run {
         return Ok(preview(&found, &act));
     }

@@ -40,6 +40,14 @@ pub struct Letter {
 }
 
 impl Dead {
+    /// The task's id; `None` for a message without a row.
+    pub fn id(&self) -> Option<i64> {
+        match self {
+            Self::Task(task) => Some(task.id),
+            Self::Letter(l) => l.letter.task.as_ref().map(|t| t.task_id),
+        }
+    }
+
     /// A line of a table for people.
     pub fn row(&self) -> Vec<String> {
         match self {

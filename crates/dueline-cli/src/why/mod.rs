@@ -93,7 +93,8 @@ fn history(facts: &Facts, events: &[Event]) -> String {
         let claim = facts.claim_no.map_or(String::new(), |no| format!("claim {no}"));
         rows.push((at, "published".to_owned(), claim));
     }
-    if let Some(at) = facts.finished_at {
+    let told = events.iter().any(|e| e.to_state.as_ref() == Some(&facts.state));
+    if let Some(at) = facts.finished_at.filter(|_| !told) {
         rows.push((at, facts.state.clone(), facts.last_error.clone().unwrap_or_default()));
     }
     rows.sort_by_key(|row| row.0);
