@@ -17,6 +17,8 @@ struct LaneState {
     head: (Micros, i64),
     /// Everything due before this was found.
     passed: Micros,
+    /// The last claim left due work behind.
+    behind: bool,
 }
 
 /// What a claim told.
@@ -41,7 +43,8 @@ impl Book {
     /// Adds a lane whose previous owner had found everything due before `watermark`.
     pub fn add(&mut self, lane: i32, route: Arc<Route>, watermark: Micros) {
         self.routes.insert(lane, Arc::clone(&route));
-        let state = LaneState { route, head: (watermark, i64::MIN), passed: watermark };
+        let state =
+            LaneState { route, head: (watermark, i64::MIN), passed: watermark, behind: false };
         self.lanes.entry(lane).or_insert(state);
     }
 
@@ -70,7 +73,8 @@ impl Book {
         self.cursors(open, |state| state.head)
     }
 
-    /// Where a round that looks back by `window` begins: from min(watermark, now) − window.
+    /// Where a round that looks back by `window` begins: from min(watermark, now) − window. A lane that has
+    /// a backlog goes on at its head: to look back there would read what was just claimed, again and again.
     pub fn starts(
         &self,
         open: impl Fn(&Route) -> bool,
@@ -78,6 +82,9 @@ impl Book {
         window: Duration,
     ) -> Vec<Cursor> {
         self.cursors(open, |state| {
+            if state.behind {
+                return state.head;
+            }
             let passed = now.map_or(state.passed, |now| now.min(state.passed));
             (if passed == BEGINNING { BEGINNING } else { passed.minus(window) }, i64::MIN)
         })
@@ -117,12 +124,14 @@ impl Book {
             match per_lane.get(&cursor.lane) {
                 Some((count, last)) if *count >= round.share => {
                     applied.more = true;
+                    state.behind = true;
                     state.head = *last;
                     state.passed = state.passed.max(last.0);
                 }
                 None if round.lanes_left_out => {}
                 found => {
                     let last = found.map_or((cursor.at, cursor.id), |(_, last)| *last);
+                    state.behind = false;
                     state.head = state.head.max(last);
                     state.passed = state.passed.max(upto);
                 }
@@ -135,6 +144,7 @@ impl Book {
     pub fn nothing_before(&mut self, asked: &[Cursor], upto: Micros) {
         for cursor in asked {
             if let Some(state) = self.lanes.get_mut(&cursor.lane) {
+                state.behind = false;
                 state.head = state.head.max((cursor.at, cursor.id));
                 state.passed = state.passed.max(upto);
             }
@@ -228,6 +238,16 @@ mod tests {
         assert!(starts.iter().all(|c| c.at == Micros(1_950) && c.id == i64::MIN));
         let back = book.starts(|_| true, Some(Micros(1_500)), WINDOW);
         assert!(back.iter().all(|c| c.at == Micros(1_450)), "the clock went back");
+    }
+
+    #[test]
+    fn l02_a_lane_with_a_backlog_does_not_look_back() {
+        let mut book = book();
+        let asked = book.heads(|_| true);
+        book.apply(&asked, &round(vec![alarm(1, 1_100), alarm(1, 1_200)], 2), Micros(2_000));
+        let starts = book.starts(|_| true, Some(Micros(2_100)), WINDOW);
+        assert_eq!((starts[0].at, starts[0].id), (Micros(1_200), 1_200));
+        assert_eq!(starts[1].at, Micros(1_950));
     }
 
     #[test]

@@ -85,6 +85,10 @@ impl ClockGuard {
 }
 
 /// This host's clock minus the database's, in seconds; for people and alerts only.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the host's clock is what is measured; nothing acts on it"
+)]
 pub(crate) fn host_offset_seconds(database: Micros) -> f64 {
     let host = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let host = i64::try_from(host.as_micros()).unwrap_or(i64::MAX);

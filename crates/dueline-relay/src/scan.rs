@@ -20,7 +20,7 @@ use crate::shared::Shared;
 /// A claim is not worth its cost for fewer tasks than this; with less room in flight the scan waits.
 const MIN_BUDGET: usize = 100;
 /// The longest time without a look back, whatever the last one cost.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+const LONGEST_REST: Duration = Duration::from_secs(3);
 /// Pauses after a database error.
 const TROUBLE_MIN: Duration = Duration::from_millis(100);
 const TROUBLE_MAX: Duration = Duration::from_secs(5);

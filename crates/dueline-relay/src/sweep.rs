@@ -213,17 +213,20 @@ impl Sweep {
     }
 }
 
+/// An alarm with what is known of its task and its topic.
+type Case<'a> = (&'a Alarm, &'a Subject, Arc<Route>);
+
 /// Judges each alarm whose task is still as the alarm says.
 async fn judge<'a>(
     shared: &Shared,
     alarms: &[&'a Alarm],
-    subjects: &[Subject],
+    subjects: &'a [Subject],
 ) -> Result<Vec<(&'a Alarm, Arc<Route>, Action)>, RelayError> {
-    let by_id: BTreeMap<i64, &Subject> = subjects.iter().map(|s| (s.id, s)).collect();
-    let mut by_topic: BTreeMap<String, Vec<(&'a Alarm, &Subject, Arc<Route>)>> = BTreeMap::new();
+    let by_id: BTreeMap<i64, &'a Subject> = subjects.iter().map(|s| (s.id, s)).collect();
+    let mut by_topic: BTreeMap<String, Vec<Case<'a>>> = BTreeMap::new();
     for alarm in alarms {
         let route = locked(&shared.book).route(alarm.lane).cloned();
-        let subject = by_id.get(&alarm.id).filter(|s| s.generation == alarm.generation);
+        let subject = by_id.get(&alarm.id).copied().filter(|s| s.generation == alarm.generation);
         if let (Some(route), Some(subject)) = (route, subject) {
             by_topic.entry(route.topic.clone()).or_default().push((alarm, subject, route));
         }
@@ -254,11 +257,7 @@ async fn judge<'a>(
 }
 
 /// Asks Kafka which messages still wait in their topic.
-async fn ask(
-    shared: &Shared,
-    seen: Option<&TopicSeen>,
-    members: &[(&Alarm, &Subject, Arc<Route>)],
-) -> Vec<Verdict> {
+async fn ask(shared: &Shared, seen: Option<&TopicSeen>, members: &[Case<'_>]) -> Vec<Verdict> {
     let (Some(seen), Some((_, _, route))) = (seen, members.first()) else {
         return vec![Verdict::Gone("the topic was never seen"); members.len()];
     };
