@@ -75,11 +75,11 @@ create function dueline.deadline(due_at timestamptz, delay interval, event_at ti
 language sql volatile parallel safe
 return coalesce(due_at, (coalesce(event_at, clock_timestamp()) at time zone 'UTC' + delay) at time zone 'UTC');
 
--- The deadline moved later by a uniformly random part of `jitter` (T5).
+-- The deadline moved later by a uniformly random part of `jitter` (T5). Names `instant` once: an argument that is
+-- volatile and used twice would keep this from being inlined.
 create function dueline.spread(instant timestamptz, jitter interval) returns timestamptz
 language sql volatile parallel safe
-return case when jitter is null then instant
-            else (instant at time zone 'UTC' + random() * jitter) at time zone 'UTC' end;
+return (instant at time zone 'UTC' + coalesce(random() * jitter, interval '0')) at time zone 'UTC';
 
 -- The requested delay, which chooses the tier. Null for what `problem` refuses.
 create function dueline.asked_delay(due_at timestamptz, delay interval, event_at timestamptz) returns interval
