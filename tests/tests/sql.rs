@@ -26,6 +26,7 @@ mod sql {
     mod relay_ground;
     mod relay_lanes;
     mod relay_patrol;
+    mod relay_plans;
     mod relay_sweep;
     mod schedule;
     mod stage;

@@ -24,12 +24,12 @@ const STATEMENTS: [Hot; 9] = [
     (
         "bodies",
         include_str!("../../../crates/dueline-store/sql/relay/bodies.sql"),
-        "array(select generate_series(1::bigint, 1000))",
+        "array_fill(1::bigint, array[1000])",
     ),
     (
         "release",
         include_str!("../../../crates/dueline-store/sql/relay/release.sql"),
-        "array(select generate_series(1::bigint, 1000)), array_fill(1, array[1000])",
+        "array_fill(1::bigint, array[1000]), array_fill(1, array[1000])",
     ),
     (
         "sweep_page",
@@ -39,24 +39,24 @@ const STATEMENTS: [Hot; 9] = [
     (
         "subjects",
         include_str!("../../../crates/dueline-store/sql/relay/subjects.sql"),
-        "array(select generate_series(1::bigint, 1000))",
+        "array_fill(1::bigint, array[1000])",
     ),
     (
         "republish",
         include_str!("../../../crates/dueline-store/sql/relay/republish.sql"),
-        "array(select generate_series(1::bigint, 1000)), array_fill(1, array[1000]),
+        "array_fill(1::bigint, array[1000]), array_fill(1, array[1000]),
       array_fill(1::bigint, array[1000]), array_fill(true, array[1000]), 1",
     ),
     (
         "extend",
         include_str!("../../../crates/dueline-store/sql/relay/extend.sql"),
-        "array(select generate_series(1::bigint, 1000)), array_fill(1, array[1000]),
+        "array_fill(1::bigint, array[1000]), array_fill(1, array[1000]),
       array_fill(1::bigint, array[1000])",
     ),
     (
         "park",
         include_str!("../../../crates/dueline-store/sql/relay/park.sql"),
-        "array(select generate_series(1::bigint, 1000)), array_fill(1, array[1000]),
+        "array_fill(1::bigint, array[1000]), array_fill(1, array[1000]),
       array_fill('too_old'::text, array[1000]), array_fill(''::text, array[1000])",
     ),
 ];
