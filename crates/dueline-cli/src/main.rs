@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod sweep;
 mod task;
+mod typed;
 mod why;
 
 use std::process::ExitCode;

@@ -202,7 +202,8 @@ impl<'a> Actor<'a> {
     /// A message that no row could be told from: it can be sent again as it was, and nothing else.
     async fn without_row(&mut self, letter: &Letter) -> anyhow::Result<Verdict> {
         if !matches!(self.act, Act::Replay { .. }) {
-            let words = "no row belongs to it, so there is nothing to settle: its letter ends with the topic's retention";
+            let words = "no row belongs to it, so there is nothing to settle: its letter \
+                         ends with the topic's retention";
             return Ok(Verdict::new("no_row", words, false));
         }
         let Some(topic) = self.origin_topic(letter) else {

@@ -169,7 +169,8 @@ async fn show(context: &Context, id: i64) -> anyhow::Result<Reply> {
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let history = parse(&detail.history);
     let mut text = format!(
-        "task {id}: {} {:?} in queue {}\ndied    {} of {}\nerror   {}\nletter  {}\ngeneration {}, {} failed attempts",
+        "task {id}: {} {:?} in queue {}\ndied    {} of {}\nerror   {}\n\
+         letter  {}\ngeneration {}, {} failed attempts",
         task.kind,
         task.key,
         task.queue,

@@ -4,9 +4,10 @@ use dueline_store::Pool;
 use dueline_store::operate::dead::{self, DeadFilter, DeadTask};
 
 use super::source::{Dead, Found};
-use crate::args::{Selection, table_cursor};
+use crate::args::Selection;
 use crate::exit;
 use crate::output::fail;
+use crate::typed::table_cursor;
 
 /// Rows that one statement reads.
 const PAGE: u32 = 1_000;

@@ -158,7 +158,8 @@ fn dead(facts: &Facts) -> Explanation {
     let id = facts.id;
     explanation.advice.push(format!("once the cause is mended: dueline dlq replay {id}"));
     explanation.advice.push(format!(
-        "or, if it did happen, dueline dlq resolve {id} --reason …; if it is not wanted, dueline dlq discard {id} --reason …"
+        "or, if it did happen, dueline dlq resolve {id} --reason …; if it is \
+         not wanted, dueline dlq discard {id} --reason …"
     ));
     explanation
 }
@@ -300,7 +301,8 @@ fn in_words(in_topic: &InTopic, age: &str) -> Explanation {
         }
         Message::Seen { partition, offset: None, .. } => {
             explanation.headline = format!(
-                "claimed {age} ago, but no message has come to {topic}[{partition}] since: it is on its way, or lost"
+                "claimed {age} ago, but no message has come to {topic}[{partition}] since: it is \
+                 on its way, or lost"
             );
         }
         Message::Seen { partition, members, committed, log_start, offset: Some(offset) } => {
@@ -322,7 +324,8 @@ fn in_words(in_topic: &InTopic, age: &str) -> Explanation {
                 explanation.headline =
                     format!("published {age} ago and waiting at lag {lag} in {place}{until}");
                 explanation.details.push(format!(
-                    "group {group} has {members} members and is at offset {position}; the message is at {offset} or just after"
+                    "group {group} has {members} members and is at offset {position}; the \
+                     message is at {offset} or just after"
                 ));
             }
             if *members == 0 {
