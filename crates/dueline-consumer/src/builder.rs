@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dueline_config::{Config, Handler as HandlerKind, Kind, Queue};
-use dueline_core::name::nearest;
+use dueline_config::{Config, Handler as HandlerKind, Queue};
 use dueline_kafka::{Consumer, ConsumerConfig, KafkaSettings, Producer, ProducerConfig};
 use dueline_service::backoff::Pauses;
 use dueline_service::{CancellationToken, Health};
@@ -24,6 +23,7 @@ use crate::message::Sorter;
 use crate::observe::Labels;
 use crate::pace::Pace;
 use crate::queue::{Bounds, QueueLoop, RunningKind};
+use crate::select::{check_handlers, chosen, kinds_of};
 use crate::tier::Tier;
 
 /// How long a loop may go without a turn before the process counts as hung.
@@ -232,76 +232,6 @@ impl Process {
         let kind = RunningKind { spec: Arc::clone(spec), pace, labels: labels.collect() };
         (Arc::clone(&spec.name), kind)
     }
-}
-
-/// The queues to consume; without a choice those that have kinds.
-fn chosen(config: &Config, names: Option<Vec<String>>) -> Result<Vec<Queue>, ConsumerError> {
-    let Some(names) = names else {
-        let used = |queue: &&Queue| config.kinds.values().any(|kind| kind.queue == queue.name);
-        let queues: Vec<Queue> = config.queues.values().filter(used).cloned().collect();
-        if queues.is_empty() {
-            let text = "there is nothing to consume: the configuration has no [kinds.<name>]";
-            return Err(ConsumerError::Refused(text.to_owned()));
-        }
-        return Ok(queues);
-    };
-    names
-        .iter()
-        .map(|name| {
-            config.queues.get(name).cloned().ok_or_else(|| {
-                let known = config.queues.keys().map(String::as_str);
-                let hint = nearest(name, known).map(|n| format!("; did you mean `{n}`?"));
-                ConsumerError::Refused(format!(
-                    "there is no queue `{name}` in the configuration{}",
-                    hint.unwrap_or_default()
-                ))
-            })
-        })
-        .collect()
-}
-
-fn kinds_of<'a>(config: &'a Config, queues: &[Queue]) -> impl Iterator<Item = &'a Kind> {
-    let names: Vec<String> = queues.iter().map(|queue| queue.name.clone()).collect();
-    config.kinds.values().filter(move |kind| names.contains(&kind.queue))
-}
-
-/// Handlers and kinds must fit each other: a kind without a handler would only pile up.
-fn check_handlers(
-    config: &Config,
-    queues: &[Queue],
-    handlers: &BTreeMap<String, Box<dyn Handler>>,
-) -> Result<(), ConsumerError> {
-    let refused = |text: String| Err(ConsumerError::Refused(text));
-    for name in handlers.keys() {
-        match config.kinds.get(name).map(|kind| &kind.handler) {
-            Some(HandlerKind::Rust) => {}
-            Some(HandlerKind::Sql(_)) => {
-                return refused(format!(
-                    "kind `{name}` has a handler in this program and `sql` in the configuration: \
-                     keep one of them (`rust = true` for this program's)"
-                ));
-            }
-            None => {
-                let known = config.kinds.keys().map(String::as_str);
-                let hint = nearest(name, known).map(|n| format!("; did you mean `{n}`?"));
-                return refused(format!(
-                    "this program has a handler for kind `{name}`, which is not in the \
-                     configuration{}",
-                    hint.unwrap_or_default()
-                ));
-            }
-        }
-    }
-    for kind in kinds_of(config, queues) {
-        if kind.handler == HandlerKind::Rust && !handlers.contains_key(&kind.name) {
-            return refused(format!(
-                "kinds.{}: `rust = true`, but this program has no handler for it: run the program \
-                 that links it, give the kind `sql`, or choose other queues (--queue)",
-                kind.name
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn pool_settings(config: &Config) -> PoolSettings {

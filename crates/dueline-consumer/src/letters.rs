@@ -78,12 +78,17 @@ impl Letters {
     }
 
     /// The letter of a message that no row can be told from: its only trace, so the caller waits for it.
-    pub async fn without_row(&self, record: &OwnedRecord, reason: Reason, error: &str) -> Outcome {
+    pub async fn without_row(
+        &self,
+        record: &OwnedRecord,
+        at: Micros,
+        (reason, error): (Reason, &str),
+    ) -> Outcome {
         let letter = DeadLetter {
             reason,
             error: error.to_owned(),
             queue: self.queue.clone(),
-            at: host_clock(),
+            at,
             task: None,
             origin: Some(origin(record)),
         };
@@ -131,10 +136,4 @@ impl Letters {
 
 fn origin(record: &OwnedRecord) -> Origin {
     Origin { topic: record.topic.to_string(), partition: record.partition, offset: record.offset }
-}
-
-/// When a message without a row was refused: by this host, for there is no row whose clock would count.
-fn host_clock() -> Micros {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Micros(since.ok().and_then(|d| i64::try_from(d.as_micros()).ok()).unwrap_or_default())
 }

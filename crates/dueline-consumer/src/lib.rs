@@ -42,6 +42,7 @@ mod pace;
 mod partition;
 mod program;
 mod queue;
+mod select;
 mod tier;
 
 pub use async_trait::async_trait;

@@ -97,7 +97,7 @@ async fn h10_killed_in_the_middle_of_its_work_a_consumer_has_passed_only_what_is
 async fn h13_a_handler_that_kills_its_consumer_is_found_and_its_neighbours_finish() -> Result<()> {
     let builder = with_rust_handler(quick().await?).set("consumer.crash_limit", 2);
     let builder = builder.set("queues.orders.partitions", 1).set("relay.lease", "60s");
-    let mut shop = builder.without_consumer().start().await?;
+    let shop = builder.without_consumer().start().await?;
     shop.orders(1..=40).await?;
     for id in 1..=40 {
         schedule_with(&shop, id, if id == 21 { r#"{"fail": "abort"}"# } else { "{}" }).await?;

@@ -9,6 +9,8 @@ use dueline_store::effect::{
     self, Failure, FailureRecord, IdentifiedTask, Task, identify, known_kinds,
 };
 
+use dueline_store::operate::now;
+
 use crate::context::Context;
 use crate::message::Broken;
 use crate::observe;
@@ -43,14 +45,14 @@ async fn decide(
             broken.error
         )));
     }
-    let Some(id) = broken.task_id else { return Ok(letter(context, broken).await) };
+    let Some(id) = broken.task_id else { return letter(context, broken).await };
     let row = {
         let _connection = context.connections.acquire().await;
         identify(&context.pool, id).await?
     };
     let (hash, generation, attempt) = broken.guard();
     let Some(row) = row.filter(|row| hash.is_none_or(|hash| hash == row.key_hash)) else {
-        return Ok(letter(context, broken).await);
+        return letter(context, broken).await;
     };
     let current = row.published
         && generation.is_none_or(|generation| generation == row.generation)
@@ -69,9 +71,14 @@ async fn is_known(context: &Context, broken: &Broken) -> Result<bool, StoreError
 }
 
 /// No row can be told from it: the letter is its only trace.
-async fn letter(context: &Context, broken: &Broken) -> Option<String> {
+async fn letter(context: &Context, broken: &Broken) -> Result<Option<String>, StoreError> {
     let record = &broken.record;
-    match context.letters.without_row(record, broken.reason, &broken.error).await {
+    let at = {
+        let _connection = context.connections.acquire().await;
+        now(&context.pool).await?
+    };
+    let why = (broken.reason, broken.error.as_str());
+    Ok(match context.letters.without_row(record, at, why).await {
         Outcome::Delivered { .. } => {
             tracing::error!(
                 topic = &*record.topic,
@@ -86,7 +93,7 @@ async fn letter(context: &Context, broken: &Broken) -> Option<String> {
         Outcome::NotWritten { error } | Outcome::Unknown { error } => {
             Some(format!("its dead letter cannot be written: {error}"))
         }
-    }
+    })
 }
 
 async fn through_row(

@@ -102,15 +102,18 @@ impl QueueLoop {
 
     /// Partitions under suspicion take no worker's place, and hold up nobody.
     fn start_lone(&mut self, now: Instant) {
-        let ready: Vec<(TopicPartition, Arc<str>)> = self
-            .partitions
-            .values()
-            .filter_map(|partition| {
-                let lone = partition.lone.as_ref()?;
-                let waits = lone.origin.not_before.is_some_and(|at| at > now);
-                (!waits).then(|| (partition.name.clone(), Arc::clone(&lone.task.kind)))
-            })
-            .collect();
+        let mut ready: Vec<(TopicPartition, Arc<str>)> = Vec::new();
+        let mut next: Option<Instant> = None;
+        for partition in self.partitions.values() {
+            let Some(lone) = &partition.lone else { continue };
+            match lone.origin.not_before {
+                Some(at) if at > now => next = Some(next.map_or(at, |n| n.min(at))),
+                _ => ready.push((partition.name.clone(), Arc::clone(&lone.task.kind))),
+            }
+        }
+        if let Some(at) = next {
+            self.wake_at(at);
+        }
         for (name, kind) in ready {
             if self.permit(&kind, now).is_none() {
                 continue;
