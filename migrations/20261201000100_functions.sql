@@ -258,7 +258,7 @@ begin
     limit 1;
     raise exception 'unknown kind %', coalesce(quote_literal(left(kind, 80)), 'null')
         using errcode = 'invalid_parameter_value',
-              hint = coalesce(format('did you mean %L? ', nearest), '')
+              hint = case when nearest is null then '' else format('did you mean %L? ', nearest) end
                      || 'kinds are registered from the configuration by `dueline apply`';
 end $$;
 

@@ -199,6 +199,7 @@ async fn refused_requests_say_what_to_do() -> Result<()> {
         let (state, text) = refusal(result.map_err(StoreError::from));
         assert_eq!(state, "22023", "{arguments}: {text}");
         assert!(text.contains(expected), "{arguments}: {text}");
+        assert!(!text.contains("NULL"), "{arguments}: {text}");
     }
     let fits = request("k").payload(json!("x".repeat(8_190)));
     assert_eq!(client::schedule(&stage.pool, &fits).await?.receipt, ReceiptKind::Scheduled);
