@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use dueline_config::topics::{self, Topic};
 use dueline_core::name::nearest;
@@ -12,6 +13,10 @@ use serde_json::json;
 use crate::context::{BROKER_TIMEOUT, Context};
 use crate::exit;
 use crate::output::{Reply, fail};
+
+/// How often, and how long apart, the broker is asked whether it shows what it has accepted: ten seconds.
+const SETTLE_LOOKS: u32 = 100;
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is to be done at the broker.
 #[derive(Debug, Default)]
@@ -55,7 +60,22 @@ pub async fn carry_out(context: &Context, plan: &BrokerPlan) -> anyhow::Result<(
             Step::Alter { topic, settings } => admin.alter_config(&topic, settings).await?,
         }
     }
-    Ok(())
+    settle(context).await
+}
+
+/// Waits until the broker shows what it has accepted: it answers a create before its metadata has the topic,
+/// and a relay that is started right after us would find it missing.
+async fn settle(context: &Context) -> anyhow::Result<()> {
+    for _ in 0..SETTLE_LOOKS {
+        if plan(context).await?.steps.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(SETTLE_PAUSE).await;
+    }
+    Err(fail(
+        exit::FAILURE,
+        "the broker accepted the topics but does not show them yet: run `dueline apply` again",
+    ))
 }
 
 /// One topic: what the plan says, and the steps to it.

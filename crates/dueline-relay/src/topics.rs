@@ -12,12 +12,34 @@ use crate::shared::Shared;
 
 /// How often the topics are looked at again.
 const INTERVAL: Duration = Duration::from_secs(15);
+/// How often, and how long apart, a topic is looked for before the start is refused.
+const LOOKS: u32 = 5;
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
-/// Checks every topic of the configuration.
+/// Checks every topic of the configuration. A broker of a cluster may learn of a new topic a moment after
+/// `dueline apply` made it, so what is wrong is looked at again before it counts.
 ///
 /// # Errors
 /// [`RelayError::Refused`] names each topic that is not as it must be, and says what to do.
 pub(crate) async fn check(admin: &Admin, config: &Config) -> Result<(), RelayError> {
+    let mut problems = deviations(admin, config).await?;
+    for _ in 1..LOOKS {
+        if problems.is_empty() {
+            break;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+        problems = deviations(admin, config).await?;
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(RelayError::Refused(format!(
+        "the topics are not as configured: {}; `dueline apply` makes them so",
+        problems.join("; ")
+    )))
+}
+
+async fn deviations(admin: &Admin, config: &Config) -> Result<Vec<String>, RelayError> {
     let mut problems = Vec::new();
     for queue in config.queues.values() {
         let mut names = queue.tier_topics();
@@ -29,13 +51,7 @@ pub(crate) async fn check(admin: &Admin, config: &Config) -> Result<(), RelayErr
             problems.extend(problem(name, topic.as_ref(), wanted, is_letters));
         }
     }
-    if problems.is_empty() {
-        return Ok(());
-    }
-    Err(RelayError::Refused(format!(
-        "the topics are not as configured: {}; `dueline apply` makes them so",
-        problems.join("; ")
-    )))
+    Ok(problems)
 }
 
 fn problem(
