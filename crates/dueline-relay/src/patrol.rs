@@ -13,6 +13,8 @@ use crate::shared::Shared;
 
 /// Blocks (8 KiB each) of a table that one step looks at.
 const BLOCKS: i64 = 1_000;
+/// After a walk over everything that deleted nothing, the next begins after so many intervals.
+const CALM: u32 = 30;
 /// A step that found more than it may delete is followed by the next after so many times its duration.
 const REST: u32 = 4;
 
@@ -23,6 +25,7 @@ pub(crate) async fn run(shared: &Shared, stop: &CancellationToken) {
         let began = Instant::now();
         let pause = match run_once(shared).await {
             Ok(purged) if purged.more => (began.elapsed() * REST).min(interval),
+            Ok(purged) if purged.wrapped && purged.is_empty() => interval * CALM,
             Ok(_) => interval,
             Err(error) => {
                 tracing::warn!(%error, "the retention patrol stopped; the next step goes on");

@@ -279,7 +279,7 @@ async fn drain(shared: &Shared, why: &str) {
 
 fn pool(config: &Config) -> Result<Pool, RelayError> {
     let postgres = &config.postgres;
-    Ok(dueline_store::connect(&PoolSettings {
+    Ok(dueline_store::connect_for_batches(&PoolSettings {
         url: postgres.url.expose().to_owned(),
         application_name: "dueline-relay".to_owned(),
         max_connections: postgres.max_connections,

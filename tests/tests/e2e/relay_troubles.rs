@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use dueline_core::letter::Reason;
-use dueline_tests::testkit::services::{Kafka, KafkaOptions};
+use dueline_tests::testkit::services::{Kafka, KafkaOptions, Postgres};
 use dueline_tests::testkit::wait;
-use dueline_tests::{Bench, KIND, PATIENCE, Shop};
+use dueline_tests::{Bench, KIND, PATIENCE, Shop, shared_brokers};
 
 use super::relay_support::{await_published, copies, letters};
 
@@ -39,6 +39,26 @@ async fn h13_a_broker_outage_kills_no_task_and_loses_none() -> Result<()> {
     let charged = "select count(*) from dueline.task where attempt > 0 or state <> 'done'";
     let charged: i64 = sqlx::query_scalar(charged).fetch_one(&shop.pool).await?;
     ensure!(charged == 0, "{charged} tasks were charged for the outage");
+    Ok(())
+}
+
+/// A database that goes away is waited for: red while it lasts, no end of the process, nothing lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h21_the_relay_waits_for_its_database_and_goes_on() -> Result<()> {
+    let mut postgres = Postgres::start()?;
+    let bench = Bench::in_cluster(&postgres.url()).await?;
+    let mut shop = Shop::build_on(bench, &shared_brokers()?).without_consumer().start().await?;
+    shop.schedule(KIND, 1..=300, Duration::ZERO).await?;
+    shop.schedule(KIND, 301..=600, Duration::from_secs(3)).await?;
+    postgres.kill();
+    wait::until("readiness to be red", PATIENCE, async || {
+        Ok(shop.relay().get("/readyz").await?.0 == 503)
+    })
+    .await?;
+    postgres.start_again()?;
+    shop.relay().ready().await?;
+    await_published(&shop, 600, PATIENCE).await?;
+    ensure!(shop.relay().ended().is_none());
     Ok(())
 }
 

@@ -73,6 +73,14 @@ pub struct Purged {
     pub wrapped: bool,
 }
 
+impl Purged {
+    /// Whether nothing was deleted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dedupe + self.task + self.events == 0
+    }
+}
+
 /// One step over each table, in one transaction, by one relay at a time.
 ///
 /// # Errors
