@@ -92,7 +92,7 @@ impl ConsumerBuilder {
         let Self { config, handlers, queues, health } = self;
         let queues = chosen(&config, queues)?;
         check_handlers(&config, &queues, &handlers)?;
-        let pool = dueline_store::connect(&pool_settings(&config))?;
+        let pool = dueline_store::connect_for_batches(&pool_settings(&config))?;
         health.set("postgres", Err("not asked yet"));
         let Some(instance) = first_contact(&config, &pool, &health, &stop).await? else {
             return Ok(());

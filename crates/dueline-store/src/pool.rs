@@ -28,11 +28,30 @@ pub struct PoolSettings {
     pub options: Vec<(String, String)>,
 }
 
+/// How relays and consumers have their statements planned. Each names its rows by key, a thousand at most, in
+/// tables that grow from nothing to millions within a minute: a plan that was kept from the empty table reads
+/// the full one from end to end, a thousand times, until the next `analyze` throws it away. So each
+/// execution is planned for the table as it is (some 0.5 ms for a batch), and by index; no plan is worth compiling.
+const PLANS_OF_BATCHES: [(&str, &str); 3] =
+    [("plan_cache_mode", "force_custom_plan"), ("enable_seqscan", "off"), ("jit", "off")];
+
 /// Opens a pool; connections are made when they are first needed.
 ///
 /// # Errors
 /// When the url cannot be read.
 pub fn connect(settings: &PoolSettings) -> Result<Pool, StoreError> {
+    open(settings, &[])
+}
+
+/// [`connect`], for the statements of relays and consumers.
+///
+/// # Errors
+/// When the url cannot be read.
+pub fn connect_for_batches(settings: &PoolSettings) -> Result<Pool, StoreError> {
+    open(settings, &PLANS_OF_BATCHES)
+}
+
+fn open(settings: &PoolSettings, plans: &[(&str, &str)]) -> Result<Pool, StoreError> {
     let ms = |d: Duration| d.as_millis().to_string();
     let mut options: PgConnectOptions = settings
         .url
@@ -49,6 +68,7 @@ pub fn connect(settings: &PoolSettings) -> Result<Pool, StoreError> {
         ("client_connection_check_interval", "5s".to_owned()),
         ("timezone", "UTC".to_owned()),
     ]);
+    options = options.options(plans.iter().copied());
     options = options.options(settings.options.iter().map(|(k, v)| (k.as_str(), v.as_str())));
     Ok(PgPoolOptions::new()
         .max_connections(settings.max_connections)

@@ -25,33 +25,39 @@ locked as materialized (
 ),
 silenced as (
     delete from dueline.due d using locked l where d.id = l.id
-    returning d.id, d.fence
+    returning d.id, d.fence, l.published_at, l.outcome
 ),
 forgotten as (
     delete from dueline.dedupe d using locked l where l.outcome = 'skipped' and d.key_hash = l.key_hash
-    returning d.key_hash
+    returning l.id
 ),
 settled as (
     update dueline.task t
-    set state = case l.outcome when 'skipped' then 'skipped' else 'done' end,
+    set state = case s.outcome when 'skipped' then 'skipped' else 'done' end,
         finished_at = clock_timestamp(),
-        published_at = l.published_at,
+        published_at = s.published_at,
         -- A skipped task may be opened again, and its fence must never fall; a done one never is.
-        fence = case l.outcome when 'skipped' then s.fence + 1 end
-    from locked l
-    join silenced s on s.id = l.id
-    where t.id = l.id and t.state = 'live'
-    returning t.id, t.generation, t.attempt, t.finished_at, l.outcome
+        fence = case s.outcome when 'skipped' then s.fence + 1 end
+    from silenced s
+    where t.id = s.id and t.state = 'live'
+    returning t.id, t.generation, t.attempt, t.finished_at, s.outcome
 ),
 noted as (
     insert into dueline.task_event (task_id, step, from_state, to_state, generation, attempt, detail)
     select s.id, 'settle', 'live', 'done', s.generation, s.attempt, '{"from": "dedupe"}'
     from settled s
     where s.outcome = 'known'
+),
+-- What each locked row owes: to be settled and, when skipped, to have its key forgotten. Added up, not joined:
+-- the planner takes these sets for one row each, and would compare every row with every other.
+account as (
+    select l.id, case l.outcome when 'skipped' then -2 else -1 end as owed, null::timestamptz as finished_at
+    from locked l
+    union all
+    select s.id, 1, s.finished_at from settled s
+    union all
+    select f.id, 1, null from forgotten f
 )
-select l.id,
-       s.id is not null and (l.outcome <> 'skipped' or f.key_hash is not null) as complete,
-       s.finished_at
-from locked l
-left join settled s on s.id = l.id
-left join forgotten f on f.key_hash = l.key_hash
+select a.id, sum(a.owed) = 0 as complete, max(a.finished_at) as finished_at
+from account a
+group by a.id

@@ -135,7 +135,7 @@ impl Batch<'_> {
         if ready.is_empty() {
             return Ok(Vec::new());
         }
-        let before = role(tx, self.role).await.map_err(|e| Trouble::ours(&e))?;
+        let before = role(tx, self.role, "on").await.map_err(|e| Trouble::ours(&e))?;
         let verdicts = self.effect.apply(tx, ready).await?;
         if verdicts.len() != ready.len() {
             return Err(Trouble::Contract(format!(
@@ -149,7 +149,7 @@ impl Batch<'_> {
         if !failures.is_empty() {
             return Err(Trouble::Items(failures));
         }
-        role(tx, &before).await.map_err(|e| Trouble::from_handler(&e))?;
+        role(tx, &before, "off").await.map_err(|e| Trouble::from_handler(&e))?;
         Ok(verdicts)
     }
 
@@ -259,9 +259,9 @@ async fn admit(
     Ok(counts)
 }
 
-async fn role(tx: &mut PgConnection, role: &str) -> Result<String, StoreError> {
-    let row = sqlx::query(include_str!("../../sql/effect/role.sql")).bind(role).fetch_one(tx);
-    Ok(row.await?.try_get("before")?)
+async fn role(tx: &mut PgConnection, role: &str, scans: &str) -> Result<String, StoreError> {
+    let become_it = sqlx::query(include_str!("../../sql/effect/role.sql")).bind(role).bind(scans);
+    Ok(become_it.fetch_one(tx).await?.try_get("before")?)
 }
 
 /// Step 4. Answers when each task was settled; one that is missing has moved.

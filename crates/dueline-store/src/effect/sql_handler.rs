@@ -112,7 +112,11 @@ impl Effect for SqlHandler {
 
 /// Plans the statement as `role`, which also checks the rights that it needs.
 async fn plan(tx: &mut PgConnection, role: &str, sql: &str) -> Result<(), StoreError> {
-    sqlx::query(include_str!("../../sql/effect/role.sql")).bind(role).execute(&mut *tx).await?;
+    sqlx::query(include_str!("../../sql/effect/role.sql"))
+        .bind(role)
+        .bind("on")
+        .execute(&mut *tx)
+        .await?;
     let prepare = format!("prepare dueline_described as {sql}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *tx).await?;
     sqlx::raw_sql(include_str!("../../sql/effect/explain_described.sql")).execute(tx).await?;
