@@ -34,8 +34,8 @@ pub(crate) struct Applied {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     lanes: BTreeMap<i32, LaneState>,
-    /// The routes of all lanes ever had: what was claimed in a lane is still published after it is given
-    /// away. A lane's number never comes to mean another queue or tier.
+    /// The routes of all lanes ever had: what was claimed in a lane is still published after it is
+    /// given away. A lane's number never comes to mean another queue or tier.
     routes: BTreeMap<i32, Arc<Route>>,
 }
 
@@ -73,8 +73,9 @@ impl Book {
         self.cursors(open, |state| state.head)
     }
 
-    /// Where a round that looks back by `window` begins: from min(watermark, now) − window. A lane that has
-    /// a backlog goes on at its head: to look back there would read what was just claimed, again and again.
+    /// Where a round that looks back by `window` begins: from min(watermark, now) − window. A lane
+    /// that has a backlog goes on at its head: to look back there would read what was just claimed,
+    /// again and again.
     pub fn starts(
         &self,
         open: impl Fn(&Route) -> bool,
@@ -104,8 +105,8 @@ impl Book {
             .collect()
     }
 
-    /// Moves on by what a claim that asked for `asked` brought. `upto` is the latest `next_at` that the
-    /// claim could see.
+    /// Moves on by what a claim that asked for `asked` brought. `upto` is the latest `next_at` that
+    /// the claim could see.
     pub fn apply(&mut self, asked: &[Cursor], round: &Round, upto: Micros) -> Applied {
         let mut per_lane: BTreeMap<i32, (usize, (Micros, i64))> = BTreeMap::new();
         let mut applied = Applied { more: round.lanes_left_out, latest_lag: None };
@@ -173,13 +174,20 @@ impl Book {
         self.lanes.values().map(|state| state.passed).min()
     }
 
-    /// What the sweep has to walk: each lane from its beginning up to where the scan has passed.
+    /// What the sweep has to walk: each lane from its beginning up to where the scan has passed. In
+    /// a lane with a backlog that ends before the scan's head: what is due at the same instant
+    /// waits for the scan, which shares its budget among the lanes, while the sweep would take all
+    /// of it at once.
     pub fn spans(&self) -> Vec<Span> {
-        let behind = self.lanes.iter().filter(|(_, state)| state.passed > BEGINNING);
-        behind
+        let upto = |state: &LaneState| match state.behind {
+            true => state.passed.min(Micros(state.head.0.0.saturating_sub(1))),
+            false => state.passed,
+        };
+        let passed = self.lanes.iter().filter(|(_, state)| state.passed > BEGINNING);
+        passed
             .map(|(lane, state)| Span {
                 cursor: Cursor { lane: *lane, at: BEGINNING, id: i64::MIN },
-                upto: state.passed,
+                upto: upto(state),
             })
             .collect()
     }
@@ -248,6 +256,15 @@ mod tests {
         let starts = book.starts(|_| true, Some(Micros(2_100)), WINDOW);
         assert_eq!((starts[0].at, starts[0].id), (Micros(1_200), 1_200));
         assert_eq!(starts[1].at, Micros(1_950));
+    }
+
+    #[test]
+    fn q01_the_sweep_leaves_a_backlog_to_the_scan() {
+        let mut book = book();
+        let asked = book.heads(|_| true);
+        book.apply(&asked, &round(vec![alarm(1, 1_200), alarm(1, 1_200)], 2), Micros(2_000));
+        let upto: Vec<Micros> = book.spans().iter().map(|span| span.upto).collect();
+        assert_eq!(upto, [Micros(1_199), Micros(2_000)], "many may be due at the same instant");
     }
 
     #[test]

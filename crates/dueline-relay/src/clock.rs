@@ -1,8 +1,8 @@
 //! The database's clock, watched against our own steady one (T1, T4, H5).
 //!
-//! A relay takes nothing that is due later than its steady clock allows the database's clock to be. When
-//! the database's clock jumps ahead, what the jump made "due" waits for a bounded pause while an alarm
-//! goes out; then the new clock is believed, for it is the only one that counts.
+//! A relay takes nothing that is due later than its steady clock allows the database's clock to be.
+//! When the database's clock jumps ahead, what the jump made "due" waits for a bounded pause while
+//! an alarm goes out; then the new clock is believed, for it is the only one that counts.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -55,8 +55,8 @@ impl ClockGuard {
         self.anchor.map(|(clock, read)| clock.plus(at.saturating_duration_since(read)))
     }
 
-    /// The database showed `clock` in the answer to a question that was asked at `at`: however long the
-    /// answer took, the clock was not further on at that time.
+    /// The database showed `clock` in the answer to a question that was asked at `at`: however long
+    /// the answer took, the clock was not further on at that time.
     pub fn read(&mut self, clock: Micros, at: Instant) -> Reading {
         let Some((last, read)) = self.anchor else {
             self.anchor = Some((clock, at));

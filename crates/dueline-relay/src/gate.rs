@@ -11,8 +11,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Messages under way without any report for so long: the broker is probably away, claim no more.
 const STALLED: Duration = Duration::from_secs(2);
-/// So many answers of the broker in a row, without a failed message between them, end the trouble even
-/// when there was nothing to send.
+/// So many answers of the broker in a row, without a failed message between them, end the trouble
+/// even when there was nothing to send.
 const QUIET: u32 = 20;
 
 struct Blocked {

@@ -1,7 +1,7 @@
 //! Which lanes this relay walks: heartbeat, fair shares, takeover of the dead, hand-over.
 //!
-//! Config: `relay.heartbeat_interval`, `relay.takeover_after`, `relay.hand_over_after`. The scan loop calls
-//! [`Ownership::keep`] itself, so that a hung scan loses its lanes.
+//! Config: `relay.heartbeat_interval`, `relay.takeover_after`, `relay.hand_over_after`. The scan
+//! loop calls [`Ownership::keep`] itself, so that a hung scan loses its lanes.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -72,8 +72,8 @@ impl Ownership {
         Ok(())
     }
 
-    /// The relays that are silent by the database's clock *and* showed the same heartbeat for as long on
-    /// our own steady clock.
+    /// The relays that are silent by the database's clock *and* showed the same heartbeat for as
+    /// long on our own steady clock.
     fn silent(
         &mut self,
         relays: &[Observed],
@@ -142,8 +142,8 @@ async fn take_over(
     Ok(())
 }
 
-/// How many lanes are to be taken (positive) or given (negative). `able` relays, this one included, share
-/// all lanes evenly.
+/// How many lanes are to be taken (positive) or given (negative). `able` relays, this one included,
+/// share all lanes evenly.
 fn imbalance(mine: usize, all: usize, able: usize) -> isize {
     let fair = all.div_ceil(able.max(1));
     let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);

@@ -1,5 +1,5 @@
-//! Dead letters that nobody has written yet: whoever made a task dead writes its letter at once, and what
-//! could not be written then is written here, at least once.
+//! Dead letters that nobody has written yet: whoever made a task dead writes its letter at once,
+//! and what could not be written then is written here, at least once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -11,7 +11,8 @@
 //! * `topics`: what the topics must be, and since when they are what they are.
 //!
 //! Pure parts: `book` (cursors of the lanes), `pace` (pauses, window, rates), `tracker` (what is
-//! confirmed), `decide` (leases that are over), `clock` (the database's clock against our steady one).
+//! confirmed), `decide` (leases that are over), `clock` (the database's clock against our steady
+//! one).
 
 mod book;
 mod clock;

@@ -10,8 +10,8 @@ use dueline_service::{CancellationToken, Health, admin, exit, logging, shutdown}
 
 /// Publishes what is due to one topic per delay tier, until it is told to stop (SIGTERM, SIGINT).
 ///
-/// Exit codes: 0 after a clean stop, 1 failure, 2 wrong arguments, 78 when the configuration is refused or
-/// contradicts the database or the broker, 130 after a second signal.
+/// Exit codes: 0 after a clean stop, 1 failure, 2 wrong arguments, 78 when the configuration is
+/// refused or contradicts the database or the broker, 130 after a second signal.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

@@ -10,8 +10,8 @@ use dueline_store::relay::{Body, Claimed};
 /// How many headers an envelope has, about.
 const ENVELOPE_HEADERS: usize = 16;
 
-/// The task's own headers: names to texts. `schedule` refuses everything else; a row that was written
-/// around it loses what cannot be sent, and nothing more.
+/// The task's own headers: names to texts. `schedule` refuses everything else; a row that was
+/// written around it loses what cannot be sent, and nothing more.
 pub(crate) fn own_headers(json: Option<&str>) -> BTreeMap<String, String> {
     let Some(json) = json else { return BTreeMap::new() };
     let all: BTreeMap<String, serde_json::Value> = serde_json::from_str(json).unwrap_or_default();

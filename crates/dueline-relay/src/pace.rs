@@ -8,10 +8,12 @@ const FULL: usize = 500;
 const MEMORY: Duration = Duration::from_millis(500);
 /// At this rate (rows a second) the pause is two thirds of the way to its longest.
 const KNEE: f64 = 15_000.0;
-/// What a look back may cost: a tenth of the scanning time, so it rests nine times as long as it took.
+/// What a look back may cost: a tenth of the scanning time, so it rests nine times as long as it
+/// took.
 const REST: u32 = 9;
 
-/// Paces claims by what they bring: the faster tasks become due, the more rows one claim should take.
+/// Paces claims by what they bring: the faster tasks become due, the more rows one claim should
+/// take.
 #[derive(Debug)]
 pub(crate) struct Pace {
     min: Duration,
@@ -80,8 +82,8 @@ impl Window {
     }
 }
 
-/// Lets something happen only as often as its cost allows: it rests nine times as long as it took, and at
-/// most `longest`.
+/// Lets something happen only as often as its cost allows: it rests nine times as long as it took,
+/// and at most `longest`.
 #[derive(Debug)]
 pub(crate) struct Rest {
     longest: Duration,

@@ -1,7 +1,7 @@
 //! The retention patrol: deletes what is finished long ago, a stretch of blocks at a time.
 //!
-//! Config: `[retention]`. One relay at a time walks (a transaction-level advisory lock), and its position
-//! is kept, so that a restart does not begin anew.
+//! Config: `[retention]`. One relay at a time walks (a transaction-level advisory lock), and its
+//! position is kept, so that a restart does not begin anew.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use crate::shared::Shared;
 const BLOCKS: i64 = 1_000;
 /// After a walk over everything that deleted nothing, the next begins after so many intervals.
 const CALM: u32 = 30;
-/// A step that found more than it may delete is followed by the next after so many times its duration.
+/// A step that found more than it may delete is followed by the next after so many times its
+/// duration.
 const REST: u32 = 4;
 
 /// Patrols until `stop`.

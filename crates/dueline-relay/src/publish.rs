@@ -1,7 +1,8 @@
 //! Producing what was claimed, and acting on the delivery reports.
 //!
 //! Delivered: remembered in memory; `confirmed_upto` follows with the next heartbeat. Certainly not
-//! written: released under its fence, as soon as the database lets it. Unknown: nothing, the lease decides.
+//! written: released under its fence, as soon as the database lets it. Unknown: nothing, the lease
+//! decides.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -166,7 +167,8 @@ impl Publisher {
                     let record = message::record(&route.topic, source, claim, body);
                     self.send(&producer, record, ticket(epoch, claim, route));
                 }
-                // Rescheduled, cancelled or finished since the claim: its newer alarm stands by itself.
+                // Rescheduled, cancelled or finished since the claim: its newer alarm stands by
+                // itself.
                 _ => self.resolve(epoch, (claim.claimed_at, claim.id)),
             }
         }
@@ -243,8 +245,8 @@ impl Publisher {
         self.wake.notify_one();
     }
 
-    /// Asks the broker while nothing can be produced, and replaces a producer that is of no more use.
-    /// Returns the reports of the new one.
+    /// Asks the broker while nothing can be produced, and replaces a producer that is of no more
+    /// use. Returns the reports of the new one.
     async fn tend(&self) -> Option<Reports<Ticket>> {
         if let Some(why) = self.producer().fatal() {
             tracing::error!(why, "the Kafka producer is in a fatal state and is made anew");

@@ -77,8 +77,8 @@ impl Relay {
         Ok(Self { shared: Arc::new(shared), reports })
     }
 
-    /// [`Relay::connect`] until it succeeds, is refused, or `stop`: a database or broker that is not there
-    /// yet is waited for.
+    /// [`Relay::connect`] until it succeeds, is refused, or `stop`: a database or broker that is
+    /// not there yet is waited for.
     ///
     /// # Errors
     /// A refusal, or [`RelayError::Stopped`].
@@ -103,8 +103,8 @@ impl Relay {
         }
     }
 
-    /// Runs until `stop`, then drains: no more claims, what is under way is waited for, the lanes are
-    /// given back.
+    /// Runs until `stop`, then drains: no more claims, what is under way is waited for, the lanes
+    /// are given back.
     ///
     /// # Errors
     /// A refusal that came up meanwhile. Trouble with database or broker is waited out.
@@ -263,8 +263,8 @@ async fn watch_instance(shared: &Shared) -> RelayError {
     }
 }
 
-/// Waits for what is under way, writes down what is confirmed, gives the lanes back: all within the time
-/// for a clean stop.
+/// Waits for what is under way, writes down what is confirmed, gives the lanes back: all within the
+/// time for a clean stop.
 async fn drain(shared: &Shared, why: &str) {
     let timeout = shared.config.relay.stop_timeout.saturating_sub(END_TIMEOUT);
     shared.publisher.flush(timeout.max(Duration::from_millis(500))).await;

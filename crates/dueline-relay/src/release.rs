@@ -21,8 +21,8 @@ pub(crate) struct Release {
 }
 
 impl Publisher {
-    /// Makes alarms wait again whose messages were certainly not written. What the database does not take
-    /// now is tried again until its lease is over.
+    /// Makes alarms wait again whose messages were certainly not written. What the database does
+    /// not take now is tried again until its lease is over.
     pub async fn release(&self) {
         let pending = std::mem::take(&mut *locked(&self.releases));
         if pending.is_empty() {
@@ -30,7 +30,8 @@ impl Publisher {
         }
         for chunk in pending.chunks(CHUNK) {
             if let Err(error) = self.release_chunk(chunk).await {
-                tracing::warn!(%error, alarms = chunk.len(), "releasing alarms failed; trying again");
+                let alarms = chunk.len();
+                tracing::warn!(%error, alarms, "releasing alarms failed; trying again");
                 let now = Instant::now();
                 let young = |r: &&Release| now.duration_since(r.since) < self.settings.lease;
                 locked(&self.releases).extend(chunk.iter().filter(young).cloned());

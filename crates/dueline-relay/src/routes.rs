@@ -7,7 +7,8 @@ use dueline_config::Config;
 use dueline_store::relay::Lane;
 use metrics::{Counter, Histogram};
 
-/// One tier of one queue. The metric handles are kept here, so that counting a message costs no look-up.
+/// One tier of one queue. The metric handles are kept here, so that counting a message costs no
+/// look-up.
 pub(crate) struct Route {
     /// The queue.
     pub queue: String,

@@ -1,7 +1,8 @@
-//! The scan: rounds over the lanes, each a few claims that are committed before anything is produced.
+//! The scan: rounds over the lanes, each a few claims that are committed before anything is
+//! produced.
 //!
-//! Config: `relay.batch_max`, `relay.poll_pause`, `relay.busy_pause_*`, `relay.window_*`. The loop also
-//! writes the heartbeat: a scan that hangs is a relay that is dead.
+//! Config: `relay.batch_max`, `relay.poll_pause`, `relay.busy_pause_*`, `relay.window_*`. The loop
+//! also writes the heartbeat: a scan that hangs is a relay that is dead.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use crate::publish::locked;
 use crate::routes::Route;
 use crate::shared::Shared;
 
-/// A claim is not worth its cost for fewer tasks than this; with less room in flight the scan waits.
+/// A claim is not worth its cost for fewer tasks than this; with less room in flight the scan
+/// waits.
 const MIN_BUDGET: usize = 100;
 /// The longest time without a look back, whatever the last one cost.
 const LONGEST_REST: Duration = Duration::from_secs(3);
@@ -135,9 +137,10 @@ impl Scan {
         if pause.is_zero() {
             return tokio::task::yield_now().await;
         }
+        let may_wake = pause > shared.config.relay.busy_pause_max;
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = shared.publisher.wake.notified(), if pause > shared.config.relay.busy_pause_max => {}
+            () = shared.publisher.wake.notified(), if may_wake => {}
             () = stop.cancelled() => {}
         }
     }

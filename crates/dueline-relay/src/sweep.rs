@@ -1,8 +1,9 @@
 //! The sweep: a walk without a watermark over everything that the scan has passed.
 //!
-//! Config: `relay.sweep_interval`, `relay.lease`, `relay.takeover_rate`, `relay.unanswered_limit`. It finds
-//! alarms that were committed later than any window, claims that a dead relay had not confirmed, leases
-//! that are over (or longer than one can be), and tasks that nobody answers or that are too old.
+//! Config: `relay.sweep_interval`, `relay.lease`, `relay.takeover_rate`, `relay.unanswered_limit`.
+//! It finds alarms that were committed later than any window, claims that a dead relay had not
+//! confirmed, leases that are over (or longer than one can be), and tasks that nobody answers or
+//! that are too old.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -292,7 +293,8 @@ async fn ask(shared: &Shared, seen: Option<&TopicSeen>, members: &[Case<'_>]) ->
         .collect()
 }
 
-/// Claims these alarms anew and publishes them, as far as there is room and their topics take messages.
+/// Claims these alarms anew and publishes them, as far as there is room and their topics take
+/// messages.
 async fn again(shared: &Shared, alarms: &[(i32, Again)]) -> Result<usize, RelayError> {
     let mut published = 0;
     if alarms.is_empty() || shared.publisher.shut().is_some() {

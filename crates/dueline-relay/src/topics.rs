@@ -1,4 +1,5 @@
-//! The topics, as they must be: there, with the configured partitions, and with the timestamps that we give.
+//! The topics, as they must be: there, with the configured partitions, and with the timestamps that
+//! we give.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
-/// Checks every topic of the configuration. A broker of a cluster may learn of a new topic a moment after
-/// `dueline apply` made it, so what is wrong is looked at again before it counts.
+/// Checks every topic of the configuration. A broker of a cluster may learn of a new topic a moment
+/// after `dueline apply` made it, so what is wrong is looked at again before it counts.
 ///
 /// # Errors
 /// [`RelayError::Refused`] names each topic that is not as it must be, and says what to do.

@@ -1,8 +1,8 @@
 //! Which claims are known to be delivered, and which are not.
 //!
-//! A successor publishes at once what its predecessor had not confirmed, so `confirmed_upto` may never
-//! pass a claim whose delivery is open: neither one that is in flight, nor one whose statement has not
-//! returned yet.
+//! A successor publishes at once what its predecessor had not confirmed, so `confirmed_upto` may
+//! never pass a claim whose delivery is open: neither one that is in flight, nor one whose
+//! statement has not returned yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +47,8 @@ impl Tracker {
         self.next_ticket
     }
 
-    /// The statement returned with these claims. Also after an error, with none: whatever it may have
-    /// committed is then left to its lease.
+    /// The statement returned with these claims. Also after an error, with none: whatever it may
+    /// have committed is then left to its lease.
     pub fn returned(&mut self, ticket: u64, claims: impl IntoIterator<Item = Claim>) {
         self.open.remove(&ticket);
         for claim in claims {

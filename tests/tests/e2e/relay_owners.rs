@@ -53,8 +53,8 @@ async fn h06_a_killed_relay_is_replaced_within_seconds_and_nothing_is_lost() -> 
     Ok(())
 }
 
-/// H6: killed between claim and produce. The dead relay is played by the test: it registers, takes the
-/// lanes, claims, and is never heard of again.
+/// H6: killed between claim and produce. The dead relay is played by the test: it registers, takes
+/// the lanes, claims, and is never heard of again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h06_what_was_claimed_and_never_produced_is_published_by_the_successor() -> Result<()> {
     let builder = Shop::build().await?.set("relay.lease", "60s");

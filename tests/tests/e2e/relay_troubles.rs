@@ -42,7 +42,8 @@ async fn h13_a_broker_outage_kills_no_task_and_loses_none() -> Result<()> {
     Ok(())
 }
 
-/// A database that goes away is waited for: red while it lasts, no end of the process, nothing lost.
+/// A database that goes away is waited for: red while it lasts, no end of the process, nothing
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h21_the_relay_waits_for_its_database_and_goes_on() -> Result<()> {
     let mut postgres = Postgres::start()?;
@@ -122,7 +123,8 @@ async fn d05_a_task_that_is_too_old_is_parked_and_its_letter_written() -> Result
     Ok(())
 }
 
-/// A fresh start with wrong surroundings says what to do, and its exit code says that waiting is no use.
+/// A fresh start with wrong surroundings says what to do, and its exit code says that waiting is no
+/// use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_against_topics_that_are_not_there_says_what_to_do() -> Result<()> {
     let mut shop = Shop::build().await?.without_relay().without_consumer().start().await?;

@@ -53,8 +53,8 @@ impl Ground {
         Ok(Self { bench, epoch, lanes })
     }
 
-    /// Lays `count` alarms into a lane, the first ringing `ahead_ms` from now, each a millisecond after the
-    /// one before. Returns their ids in that order.
+    /// Lays `count` alarms into a lane, the first ringing `ahead_ms` from now, each a millisecond
+    /// after the one before. Returns their ids in that order.
     pub async fn lay(&self, lane: i32, count: i64, ahead_ms: i64) -> Result<Vec<i64>> {
         let statement = "
             with t as (
@@ -110,10 +110,12 @@ impl Ground {
     pub async fn move_away(&self, id: i64) -> Result<()> {
         let statement = "
             with t as (
-                update dueline.task set generation = generation + 1, due_at = clock_timestamp() + '1 hour'
+                update dueline.task
+                set generation = generation + 1, due_at = clock_timestamp() + '1 hour'
                 where id = $1 returning id, due_at, generation)
             update dueline.due d
-            set next_at = t.due_at, generation = t.generation, lease_until = null, claimed_at = null,
+            set next_at = t.due_at, generation = t.generation, lease_until = null,
+                claimed_at = null,
                 claim_epoch = null, extensions = 0, fence = d.fence + 1
             from t where d.id = t.id";
         sqlx::query(statement).bind(id).execute(&self.pool).await?;

@@ -12,10 +12,13 @@ const AFTER: Duration = Duration::from_secs(3);
 
 /// Makes a relay look as if it had been silent for a minute.
 async fn silence(ground: &Ground, epoch: i64) -> Result<()> {
-    sqlx::query("update dueline.relay set heartbeat_at = heartbeat_at - interval '1 minute' where epoch = $1")
-        .bind(epoch)
-        .execute(&ground.pool)
-        .await?;
+    sqlx::query(
+        "update dueline.relay set heartbeat_at = heartbeat_at - interval '1 minute'
+         where epoch = $1",
+    )
+    .bind(epoch)
+    .execute(&ground.pool)
+    .await?;
     Ok(())
 }
 

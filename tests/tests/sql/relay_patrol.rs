@@ -112,7 +112,8 @@ async fn i05_counts_of_stopped_duplicates_are_folded_by_the_hour_and_never_lost(
     let ground = Ground::new().await?;
     sqlx::raw_sql(
         "insert into dueline.duplicate_stop (at, queue, layer, n)
-         select date_trunc('hour', clock_timestamp()) - interval '90 minutes' + g * interval '1 minute',
+         select date_trunc('hour', clock_timestamp()) - interval '90 minutes'
+                + g * interval '1 minute',
                 'orders', 'scan', 1
          from generate_series(0, 29) g;
          insert into dueline.duplicate_stop (queue, layer, n) values ('orders', 'scan', 5);",

@@ -77,8 +77,9 @@ pub struct Body {
     pub headers: Option<String>,
 }
 
-/// Takes up to `budget` due alarms of these lanes, behind their cursors, for `lease`. Lanes that `epoch`
-/// does not own are left out, and nothing due later than `not_after` is taken. Committed when it returns.
+/// Takes up to `budget` due alarms of these lanes, behind their cursors, for `lease`. Lanes that
+/// `epoch` does not own are left out, and nothing due later than `not_after` is taken. Committed
+/// when it returns.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.

@@ -71,7 +71,8 @@ pub async fn register(pool: &Pool, name: &str, version: &str) -> Result<i64, Sto
     Ok(row.try_get(0)?)
 }
 
-/// Writes a heartbeat; returns the database's clock, or `None` when this incarnation was declared dead.
+/// Writes a heartbeat; returns the database's clock, or `None` when this incarnation was declared
+/// dead.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.
@@ -150,8 +151,8 @@ pub async fn take_free(
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// Declares `dead` dead, if it gave no sign of life since its heartbeat number `heartbeat_no`, and takes
-/// its lanes. `None`: it lives, or somebody else was quicker.
+/// Declares `dead` dead, if it gave no sign of life since its heartbeat number `heartbeat_no`, and
+/// takes its lanes. `None`: it lives, or somebody else was quicker.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.
@@ -191,8 +192,8 @@ pub async fn give(pool: &Pool, epoch: i64, lanes: &[i32]) -> Result<Vec<i32>, St
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
-/// Ends this incarnation cleanly and frees its lanes; returns how many. Nothing happens when it had been
-/// declared dead before.
+/// Ends this incarnation cleanly and frees its lanes; returns how many. Nothing happens when it had
+/// been declared dead before.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.

@@ -1,7 +1,8 @@
-//! The relay's statements: ownership of lanes, claims, the sweep, missing letters, the retention patrol.
+//! The relay's statements: ownership of lanes, claims, the sweep, missing letters, the retention
+//! patrol.
 //!
-//! One method-like function per statement, named after the step of the protocol. What to do with the
-//! answers is decided by the relay; here they are only bound and read.
+//! One method-like function per statement, named after the step of the protocol. What to do with
+//! the answers is decided by the relay; here they are only bound and read.
 
 mod claim;
 mod lanes;

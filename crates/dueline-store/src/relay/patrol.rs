@@ -7,7 +7,8 @@ use sqlx::{PgConnection, Row as _};
 use super::interval;
 use crate::{Pool, StoreError};
 
-/// The tables that the patrol walks, in the order in which it must: a key is forgotten before its task.
+/// The tables that the patrol walks, in the order in which it must: a key is forgotten before its
+/// task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Handled keys.

@@ -120,7 +120,8 @@ pub struct Parked {
     pub reason: String,
 }
 
-/// One page: up to `per_lane` alarms of each lane. `longest_lease` is the longest that a lease can be.
+/// One page: up to `per_lane` alarms of each lane. `longest_lease` is the longest that a lease can
+/// be.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.
