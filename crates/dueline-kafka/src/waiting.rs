@@ -50,7 +50,9 @@ pub enum Verdict {
         /// are all that speaks for it, and that is to be believed for three leases at most.
         committed: bool,
     },
-    /// Lost or consumed, with the reason: publish again.
+    /// The group has passed it, or it was deleted unread: publish again, and count that nobody answered.
+    Consumed,
+    /// It never was in this topic, or nothing speaks for it any more, with the reason: publish again.
     Gone(&'static str),
     /// Kafka could not be asked.
     Unknown(KafkaError),
@@ -241,7 +243,7 @@ impl Search {
             Some(Class::Consumed) if self.group == Group::Absent => {
                 Verdict::Gone("the group has neither an offset nor members")
             }
-            Some(Class::Consumed) => Verdict::Gone("consumed, or deleted unread"),
+            Some(Class::Consumed) => Verdict::Consumed,
             None => Verdict::Gone("its claim time could not be placed"),
         }
     }
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(rounds, 2, "all wait: both ends say so");
         let (found, rounds) = run(search(0..12_000, 4_321), &log);
         assert!(rounds < 40, "{rounds}");
-        assert!(matches!(found.verdict(4_320), Verdict::Gone(_)));
+        assert_eq!(found.verdict(4_320), Verdict::Consumed);
         assert_eq!(found.verdict(4_321), Verdict::Waiting { committed: true });
         assert_eq!(found.verdict(9_999), Verdict::Waiting { committed: true });
         assert!(matches!(found.verdict(10_000), Verdict::Gone(_)));

@@ -58,12 +58,9 @@ pub(crate) fn decide(
             Action::Extend(grown(lease, alarm.extensions.saturating_add(1)))
         }
         Verdict::Waiting { .. } => again(false),
-        Verdict::Gone(reason) => again(was_consumed(reason)),
+        Verdict::Consumed => again(true),
+        Verdict::Gone(_) => again(false),
     }
-}
-
-fn was_consumed(reason: &str) -> bool {
-    reason.starts_with("consumed")
 }
 
 /// How a task is parked, in words for the person who looks at it.
@@ -122,7 +119,7 @@ mod tests {
 
     #[test]
     fn h13_only_a_consumed_message_counts_as_unanswered() {
-        let consumed = Verdict::Gone("consumed, or deleted unread");
+        let consumed = Verdict::Consumed;
         let lost = Verdict::Gone("no record at or after the claim: it was lost");
         assert_eq!(
             verdict_of(&alarm(0, 0, LEASE), &consumed),
