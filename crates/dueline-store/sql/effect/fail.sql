@@ -27,35 +27,39 @@ waiting as (
         attempt = d.attempt + l.charge, fence = d.fence + 1
     from locked l
     where d.id = l.id and l.pause_ms is not null
-    returning d.id
+    returning l.*, null::integer as last_fence
 ),
 silenced as (
     delete from dueline.due d using locked l where d.id = l.id and l.pause_ms is null
-    returning d.id, d.fence
+    returning l.*, d.fence as last_fence
 ),
 written as (
     update dueline.task t
-    set attempt = t.attempt + l.charge,
-        last_error = l.error,
-        published_at = coalesce(l.published_at, t.published_at),
-        state = case when s.id is null then 'live' else 'dead' end,
-        generation = case when s.id is null then t.generation else t.generation + 1 end,
-        finished_at = case when s.id is null then null else clock_timestamp() end,
-        fence = s.fence + 1
-    from locked l
-    left join silenced s on s.id = l.id
-    left join waiting w on w.id = l.id
-    where t.id = l.id and t.state = 'live' and (s.id is not null or w.id is not null)
-    returning l.ord, t.id, t.state, t.generation, t.attempt, l.charge, l.pause_ms, l.error, l.reason
+    set attempt = t.attempt + a.charge,
+        last_error = a.error,
+        published_at = coalesce(a.published_at, t.published_at),
+        state = case when a.pause_ms is null then 'dead' else 'live' end,
+        generation = case when a.pause_ms is null then t.generation + 1 else t.generation end,
+        finished_at = case when a.pause_ms is null then clock_timestamp() end,
+        fence = a.last_fence + 1
+    from (select * from waiting union all select * from silenced) a
+    where t.id = a.id and t.state = 'live'
+    returning a.ord, t.id, t.state, t.generation, t.attempt, a.charge, a.pause_ms, a.error, a.reason
 ),
 noted as (
     insert into dueline.task_event (task_id, step, from_state, to_state, generation, attempt, detail)
     select w.id, case when w.charge > 0 then 'fail' else 'die' end, 'live', w.state, w.generation, w.attempt,
            jsonb_strip_nulls(jsonb_build_object('error', w.error, 'reason', w.reason, 'pause_ms', w.pause_ms))
     from written w
+),
+-- As in the settle: added up, for joined sets of unknown size are compared row by row.
+account as (
+    select l.ord, -1 as owed, null::integer as generation, null::integer as attempt from locked l
+    union all
+    select w.ord, 1, w.generation, w.attempt from written w
 )
-select l.ord, w.ord is not null as complete, coalesce(w.generation, 0) as generation,
-       coalesce(w.attempt, 0) as attempt
-from locked l
-left join written w on w.ord = l.ord
-order by l.ord
+select a.ord, sum(a.owed) = 0 as complete, coalesce(max(a.generation), 0) as generation,
+       coalesce(max(a.attempt), 0) as attempt
+from account a
+group by a.ord
+order by a.ord
