@@ -108,6 +108,6 @@ try_kafka() {
 }
 
 need_kafka() {
-    try_kafka || die "the tests need a real Kafka: see above, or set DUELINE_KAFKA_LIBS to a folder \
-with the jars of Apache Kafka $KAFKA_VERSION"
+    try_kafka || die "the tests need a real Kafka: see above, or set DUELINE_KAFKA_LIBS to a \
+folder with the jars of Apache Kafka $KAFKA_VERSION"
 }

@@ -48,8 +48,8 @@ pub fn bound_to_us(program: &Path, signal: &str) -> Command {
     command
 }
 
-/// The program `program` in a process group of its own, so that it goes on when this process and its
-/// terminal are gone.
+/// The program `program` in a process group of its own, so that it goes on when this process and
+/// its terminal are gone.
 #[must_use]
 pub fn free_of_us(program: &Path) -> Command {
     use std::os::unix::process::CommandExt as _;

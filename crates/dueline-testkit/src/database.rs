@@ -86,8 +86,8 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (admin_url, name) = (self.admin_url.clone(), self.name.clone());
-        // A thread with its own runtime: the test's one is busy dropping us. Best effort, for the whole
-        // cluster is deleted in the end.
+        // A thread with its own runtime: the test's one is busy dropping us. Best effort, for the
+        // whole cluster is deleted in the end.
         let dropper = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -111,7 +111,8 @@ pub fn url_of(admin_url: &str, database: &str) -> String {
     format!("{server}/{database}{mark}{query}")
 }
 
-/// Makes the template, unless it is there. The lock is held by `admin`'s session, across test binaries.
+/// Makes the template, unless it is there. The lock is held by `admin`'s session, across test
+/// binaries.
 async fn ensure_template(admin: &mut PgConnection, admin_url: &str) -> Result<()> {
     sqlx::query("select pg_advisory_lock($1)").bind(TEMPLATE_LOCK).execute(&mut *admin).await?;
     let made = make_template(admin, admin_url).await;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 
 /// `count` ports of 127.0.0.1 that nobody listens on now.
 ///
-/// Another process may take one before its user does: whoever starts a server on one must be ready to
-/// try again with others.
+/// Another process may take one before its user does: whoever starts a server on one must be ready
+/// to try again with others.
 ///
 /// # Errors
 /// When the machine has none.

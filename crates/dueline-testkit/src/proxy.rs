@@ -104,8 +104,8 @@ impl TcpProxy {
         self.state.shared.send_modify(|shared| shared.cuts += 1);
     }
 
-    /// Once: when a client says `bytes`, that is passed on, and its connection is cut before it hears
-    /// an answer. `COMMIT` whose outcome is unknown is made so.
+    /// Once: when a client says `bytes`, that is passed on, and its connection is cut before it
+    /// hears an answer. `COMMIT` whose outcome is unknown is made so.
     pub fn cut_after(&self, bytes: impl Into<Vec<u8>>) {
         *self.state.needle() = Some(bytes.into());
     }

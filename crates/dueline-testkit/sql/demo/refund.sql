@@ -1,6 +1,7 @@
 with refunded as (
     update shop.refunds
-       set status = 'refunded', receipt = shop.wire_money(refunds.amount, refunds.gateway_down_until)
+       set status = 'refunded',
+           receipt = shop.wire_money(refunds.amount, refunds.gateway_down_until)
       from batch
      where refunds.id = batch.key::bigint and refunds.status = 'pending'
     returning batch.ord, batch.key

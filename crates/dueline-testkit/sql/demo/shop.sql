@@ -1,4 +1,5 @@
--- The demo's business: orders that are closed when nobody pays, refunds that go through a payment gateway.
+-- The demo's business: orders that are closed when nobody pays, refunds that go through a payment
+-- gateway.
 create schema shop;
 
 create table shop.orders (
@@ -24,7 +25,8 @@ create table shop.effect (
     at      timestamptz not null default clock_timestamp()
 );
 
--- What a gateway does: it is down for a while (transient), or cannot read what it is given (permanent).
+-- What a gateway does: it is down for a while (transient), or cannot read what it is given
+-- (permanent).
 create function shop.wire_money(amount text, down_until timestamptz) returns text
 language plpgsql volatile as $$
 begin

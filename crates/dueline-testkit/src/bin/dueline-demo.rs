@@ -8,14 +8,15 @@ use clap::Parser;
 use dueline_testkit::demo::{self, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A small shop on a private PostgreSQL and a real Kafka: thousands of deadlines, payments in the same
-/// instant, cancels, failures, and a SIGKILL for each process. Ends with what happened and with the
-/// invariants V1 to V9; exit code 0 only if all of them hold.
+/// A small shop on a private PostgreSQL and a real Kafka: thousands of deadlines, payments in the
+/// same instant, cancels, failures, and a SIGKILL for each process. Ends with what happened and
+/// with the invariants V1 to V9; exit code 0 only if all of them hold.
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Arguments {
     /// How many orders and refunds, together.
-    #[arg(long, default_value_t = 6_000, value_parser = clap::value_parser!(u32).range(100..=200_000))]
+    #[arg(long, default_value_t = 6_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=200_000))]
     orders: u32,
     /// What customers do is drawn from this number.
     #[arg(long, default_value_t = 1)]

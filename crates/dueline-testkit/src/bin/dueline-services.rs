@@ -91,7 +91,8 @@ impl StopSignals {
     }
 }
 
-/// Waits for the command; a signal is passed on to its whole group, which then has [`GRACE`] to end.
+/// Waits for the command; a signal is passed on to its whole group, which then has [`GRACE`] to
+/// end.
 async fn supervise(mut child: Running, mut signals: StopSignals) -> Result<i32> {
     let mut deadline = None;
     loop {

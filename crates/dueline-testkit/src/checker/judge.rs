@@ -197,7 +197,9 @@ fn v6(index: &Index) -> Finding {
         let died =
             |event: &&Event| event.to == Some(TaskState::Dead) && event.generation == *generation;
         finding.demand(index.events_of(*id).iter().any(died), || {
-            format!("a letter tells of the death of task {id} in generation {generation}, which was none")
+            format!(
+                "a letter tells of a death of task {id} in generation {generation} that was none"
+            )
         });
     }
     finding

@@ -1,8 +1,9 @@
 //! The invariants V1–V9, judged over independent evidence.
 //!
-//! [`gather()`] reads the tables (with SQL of its own: it must not share a mistake with the product),
-//! the topics, the dead letters and the committed offsets. The caller adds what its clients were told
-//! and what its ledger of effects says. [`judge()`] is pure, so that a test can plant each bug.
+//! [`gather()`] reads the tables (with SQL of its own: it must not share a mistake with the
+//! product), the topics, the dead letters and the committed offsets. The caller adds what its
+//! clients were told and what its ledger of effects says. [`judge()`] is pure, so that a test can
+//! plant each bug.
 
 mod evidence;
 mod gather;

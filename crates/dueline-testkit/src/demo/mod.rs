@@ -1,7 +1,7 @@
 //! The demo: a small shop, from its deadlines to the invariants.
 //!
-//! [`plan`] decides from a seed what happens to each order and refund; [`stage`] brings up the services
-//! and our processes; [`actors`] plays the customers; [`outcome`] says what came of it.
+//! [`plan`] decides from a seed what happens to each order and refund; [`stage`] brings up the
+//! services and our processes; [`actors`] plays the customers; [`outcome`] says what came of it.
 
 mod actors;
 mod outcome;
@@ -22,8 +22,8 @@ use plan::Plan;
 use progress::Progress;
 use stage::Stage;
 
-/// When the relay is killed, after the last task was scheduled. What is due before shows how it runs
-/// undisturbed.
+/// When the relay is killed, after the last task was scheduled. What is due before shows how it
+/// runs undisturbed.
 pub(crate) const RELAY_DIES_AFTER: Duration = Duration::from_millis(4_000);
 /// When the consumer is killed.
 const CONSUMER_DIES_AFTER: Duration = Duration::from_millis(7_500);
@@ -115,7 +115,8 @@ async fn play(
     Ok(ledger)
 }
 
-/// Mends the cause of the permanent failures, then replays every dead letter through the command line.
+/// Mends the cause of the permanent failures, then replays every dead letter through the command
+/// line.
 async fn replay_the_dead(stage: &Stage, progress: &Progress) -> Result<u64> {
     let dead = progress::counts(&stage.pool).await?.remove("dead").unwrap_or(0);
     progress.say(&format!("{dead} tasks are dead; mending the cause, then `dueline dlq replay`"));

@@ -87,7 +87,8 @@ impl Stage {
         cli::run(&config, &["migrate"]).await?.ok()?;
         sqlx::raw_sql(include_str!("../../sql/demo/shop.sql")).execute(&pool).await?;
         progress.say("dueline apply");
-        // The in-process broker cannot say how its topics are set up, so there is nothing to compare.
+        // The in-process broker cannot say how its topics are set up, so there is nothing to
+        // compare.
         let apply: &[&str] = match &broker {
             Broker::Mock(_) => &["apply", "--only", "database"],
             _ => &["apply"],
