@@ -28,12 +28,12 @@ pub struct PoolSettings {
     pub options: Vec<(String, String)>,
 }
 
-/// How relays and consumers have their statements planned. Each names its rows by key, a thousand at most, in
-/// tables that grow from nothing to millions within a minute: a plan that was kept from the empty table reads
-/// the full one from end to end, a thousand times, until the next `analyze` throws it away. So each
-/// execution is planned for the table as it is (some 0.5 ms for a batch), and walks an index in its order:
-/// sequential and bitmap scans read a whole backlog for the first hundred rows of it. What a batch reads is in
-/// memory or on a fast disk, and no plan is worth compiling.
+/// How relays and consumers have their statements planned. Each names its rows by key, a thousand at
+/// most, in tables that grow from nothing to millions within a minute: a plan that was kept from the
+/// empty table reads the full one from end to end, a thousand times, until the next `analyze` throws
+/// it away. So each execution is planned for the table as it is (some 0.5 ms for a batch), and walks an
+/// index in its order: sequential and bitmap scans read a whole backlog for the first hundred rows of
+/// it. What a batch reads is in memory or on a fast disk, and no plan is worth compiling.
 const PLANS_OF_BATCHES: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_custom_plan"),
     ("enable_seqscan", "off"),

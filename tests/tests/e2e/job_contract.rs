@@ -39,8 +39,9 @@ async fn q02_q05_the_message_is_what_the_documents_promise() -> Result<()> {
     let schedule = "
         select (extract(epoch from (dueline.schedule($1, id::text, delay => interval '200 ms',
                    payload => case id when 1 then $2::jsonb end,
-                   headers => case id when 1 then jsonb_build_object('tenant', 'north',
-                                                                     'traceparent', $3::text) end)).due_at)
+                   headers => case id when 1 then
+                       jsonb_build_object('tenant', 'north',
+                                          'traceparent', $3::text) end)).due_at)
                 * 1000000)::bigint
           from generate_series(1, 20) as id order by id";
     let due: Vec<i64> = sqlx::query_scalar(schedule)
@@ -160,7 +161,8 @@ async fn h12_another_group_may_read_along() -> Result<()> {
     await_rest(&shop, PATIENCE).await?;
     foreign.await_messages(50).await?;
 
-    // Their group is past these messages, and ours is not: that is no answer, and no reason to publish again.
+    // Their group is past these messages, and ours is not: that is no answer, and no reason to publish
+    // again.
     shop.consumer().stop();
     shop.schedule(KIND, 51..=100, Duration::ZERO).await?;
     foreign.await_messages(100).await?;

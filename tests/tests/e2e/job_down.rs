@@ -1,4 +1,4 @@
-//! H12, H13, V8: the broker, the consumers or the database are away for a while. No task pays for it.
+//! H12, H13, V8: the broker, the consumers or the database are away for a while, and no task pays.
 
 use std::time::Duration;
 

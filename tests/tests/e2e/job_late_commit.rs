@@ -94,7 +94,7 @@ async fn hold(mut connection: sqlx::PgConnection, first: i64, held: Duration) ->
     Ok(Committed { first, due: Micros(due), at: Micros(at) })
 }
 
-/// Waits for the effects of one late transaction, and looks how late after its commit the last one was.
+/// Waits for the effects of one late transaction, and says how late after its commit the last was.
 async fn assert_in_time(shop: &Shop, committed: &Committed) -> Result<()> {
     let passed = "select count(*) from effect where key::bigint >= $1";
     let passed: i64 = sqlx::query_scalar(passed).bind(LOAD).fetch_one(&shop.pool).await?;

@@ -1,5 +1,5 @@
-//! The main job, whole: two queues, several tiers, customers who pay, cancel and ask for more time, some at
-//! the very instant of the deadline; failures of both sorts; relay and consumer killed in the middle.
+//! The main job, whole: two queues, several tiers, customers who pay, cancel and ask for more time,
+//! some at the very instant of the deadline; failures of both sorts; relay and consumer killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -60,7 +60,7 @@ enum Deed {
     Reschedule,
 }
 
-/// What somebody does about an order, and how many milliseconds from its deadline (`None`: at once).
+/// What somebody does about an order, and how many ms from its deadline (`None`: at once).
 fn deed(id: i64) -> Option<(Deed, Option<i64>)> {
     let race = Some((id * 7) % 81 - 20);
     Some(match id % 12 {
@@ -158,7 +158,8 @@ async fn place(shop: &Shop) -> Result<(Vec<Heard>, Vec<(i64, Micros)>)> {
         insert into refunds (id, amount, down_until)
         select id,
                case id % 40 when 1 then 'twelve fifty' else '12.50' end,
-               case id % 40 when 2 then 'infinity' when 3 then clock_timestamp() + interval '4.3 seconds'
+               case id % 40 when 2 then 'infinity'
+                            when 3 then clock_timestamp() + interval '4.3 seconds'
                             else '-infinity' end
           from generate_series(1, $1::bigint) as id";
     sqlx::query(refunds).bind(REFUNDS).execute(&shop.pool).await?;

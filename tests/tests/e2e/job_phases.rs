@@ -1,5 +1,5 @@
-//! H19, C1: cancel and reschedule at every phase of a task, with honest receipts; a message that comes late
-//! changes nothing.
+//! H19, C1: cancel and reschedule at every phase of a task, with honest receipts; a message that
+//! comes late changes nothing.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ async fn h19_c1_waiting_in_backoff_done_skipped_and_dead() -> Result<()> {
     }
     stage.cancel(KIND, 11, "finished").await?;
     stage.reschedule(KIND, 12, NOW, "finished").await?;
-    // Skipped: cancel has nothing to do; a new deadline looks at the order again, which is still paid.
+    // Skipped: cancel has nothing to do; a new deadline looks again at the order, still paid.
     for id in [13, 14] {
         stage.shop.await_state(KIND, id, "skipped", PATIENCE).await?;
     }
@@ -203,7 +203,7 @@ async fn dead(stage: &mut Stage) -> Result<()> {
     for id in [31, 32] {
         stage.shop.await_state("broken", id, "dead", PATIENCE).await?;
     }
-    // A grave is closed while its letter is under way or written: both are fine, and nobody acts on it.
+    // Its letter may be under way or written: both are fine, and nobody acts on it.
     stage.cancel("broken", 31, "cancelled").await?;
     stage.reschedule("broken", 32, HOUR, "rescheduled").await?;
     let stranded = "select count(*) from dueline.stranded";
@@ -238,8 +238,8 @@ async fn h19_published_and_not_consumed_then_the_message_comes_late() -> Result<
     stage.close().await
 }
 
-/// Effects that wait in the middle: after the update of the order (lock class 1), or in the COMMIT (2), until the
-/// test opens the gate. The advisory lock shows the test that they are there.
+/// Effects that wait in the middle: after the update of the order (lock class 1), or in the COMMIT
+/// (2), until the test opens the gate. The advisory lock shows the test that they are there.
 const GATE: &str = "
 create table gate (key text primary key);
 grant select on gate to dueline_handler;
@@ -279,7 +279,8 @@ select ord from closed where key::bigint >= 100 or pass_gate(1, key)";
 async fn await_at_gate(shop: &Shop, class: i64, id: i64) -> Result<()> {
     let held = "
         select exists (select from pg_locks as l join pg_database as d on d.oid = l.database
-                        where l.locktype = 'advisory' and l.granted and d.datname = current_database()
+                        where l.locktype = 'advisory' and l.granted
+                          and d.datname = current_database()
                           and l.classid::bigint = $1 and l.objid::bigint = $2)";
     wait::until("the effect to be under way", PATIENCE, async || {
         Ok(sqlx::query_scalar(held).bind(class).bind(id).fetch_one(&shop.pool).await?)

@@ -33,7 +33,7 @@ with closed as (
 )
 select ord from closed";
 
-/// Orders whose row, payment and ledger contradict one another. $1: orders whose payer was told \"paid\".
+/// Orders whose row, payment and ledger contradict one another. $1: whose payer was told "paid".
 const CONTRADICTIONS: &str = "
 select 'order ' || o.id || ' is ' || o.status || ', closed ' || o.times || ' times'
   from orders as o
@@ -99,7 +99,7 @@ pub async fn await_rest(shop: &Shop, timeout: Duration) -> Result<()> {
     await_lag(shop, 0, timeout).await
 }
 
-/// Gathers all evidence and demands that V1–V9 hold over it. `paid`: the orders whose payer was told so.
+/// Gathers all evidence and demands that V1–V9 hold over it. `paid`: whose payer was told so.
 pub async fn judge(shop: &Shop, heard: Vec<Heard>, paid: &[i64]) -> Result<Evidence> {
     let mut evidence = checker::gather(&shop.pool, &places(shop)?).await?;
     evidence.heard = heard;
