@@ -19,10 +19,10 @@ mod e2e {
     mod cli;
     mod cli_dlq;
     mod cli_safety;
-    mod consumer_support;
-    mod consumer_messages;
-    mod consumer_faults;
     mod consumer_crash;
+    mod consumer_faults;
+    mod consumer_messages;
+    mod consumer_support;
     mod fixture;
     mod job_contract;
     mod job_down;
