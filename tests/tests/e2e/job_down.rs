@@ -13,8 +13,8 @@ use super::job_support::{
     CLOSE_AND_NOTE, LEDGER, assert_nobody_paid, await_rest, judge, places, short_leases,
 };
 
-/// How long the broker is away.
-const OUTAGE: Duration = Duration::from_secs(20);
+/// How long the broker is away: far longer than a delivery may take, so that both fates of a message occur.
+const OUTAGE: Duration = Duration::from_secs(120);
 /// How long the backlog may take after that: clients reconnect with pauses of up to ten seconds.
 const DRAIN: Duration = Duration::from_secs(90);
 /// Tasks of one step of the load, and the time between two.
