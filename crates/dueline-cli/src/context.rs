@@ -36,17 +36,11 @@ impl Context {
         statement_timeout: Duration,
         lock_timeout: Duration,
     ) -> anyhow::Result<Pool> {
-        let postgres = &self.config.postgres;
-        let options = postgres.options.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         Ok(dueline_store::connect(&PoolSettings {
-            url: postgres.url.expose().to_owned(),
-            application_name: "dueline".to_owned(),
             max_connections: MAX_CONNECTIONS,
             statement_timeout,
             lock_timeout,
-            idle_in_transaction_timeout: postgres.idle_in_transaction_timeout,
-            connect_timeout: postgres.connect_timeout,
-            options,
+            ..PoolSettings::of(&self.config.postgres, "dueline")
         })?)
     }
 
@@ -67,9 +61,7 @@ impl Context {
         let kafka = &self.config.kafka;
         let mut settings = KafkaSettings::new(kafka.bootstrap_servers());
         settings.client_id = "dueline-cli".to_owned();
-        let properties = kafka.properties.iter();
-        settings.properties =
-            properties.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+        settings.properties = kafka.exposed_properties();
         settings
     }
 

@@ -101,6 +101,13 @@ impl Kafka {
     pub fn bootstrap_servers(&self) -> String {
         self.brokers.join(",")
     }
+
+    /// The librdkafka properties with their values, secrets among them: for the client, not for a log.
+    #[must_use]
+    pub fn exposed_properties(&self) -> BTreeMap<String, String> {
+        let properties = self.properties.iter();
+        properties.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
+    }
 }
 
 /// `[relay]`

@@ -237,24 +237,16 @@ impl Process {
 fn pool_settings(config: &Config) -> PoolSettings {
     let postgres = &config.postgres;
     PoolSettings {
-        url: postgres.url.expose().to_owned(),
-        application_name: "dueline-consumer".to_owned(),
-        max_connections: postgres.max_connections,
         // A handler's statement is bounded by its own timeout; everything else is far shorter.
         statement_timeout: config.consumer.handler_timeout.min(postgres.statement_timeout),
-        lock_timeout: postgres.lock_timeout,
-        idle_in_transaction_timeout: postgres.idle_in_transaction_timeout,
-        connect_timeout: postgres.connect_timeout,
-        options: postgres.options.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        ..PoolSettings::of(postgres, "dueline-consumer")
     }
 }
 
 fn kafka_settings(config: &Config) -> KafkaSettings {
     let mut settings = KafkaSettings::new(config.kafka.bootstrap_servers());
     settings.client_id = "dueline-consumer".to_owned();
-    for (name, value) in &config.kafka.properties {
-        settings.properties.insert(name.clone(), value.expose().to_owned());
-    }
+    settings.properties = config.kafka.exposed_properties();
     settings
 }
 

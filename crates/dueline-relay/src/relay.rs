@@ -278,25 +278,14 @@ async fn drain(shared: &Shared, why: &str) {
 }
 
 fn pool(config: &Config) -> Result<Pool, RelayError> {
-    let postgres = &config.postgres;
-    Ok(dueline_store::connect_for_batches(&PoolSettings {
-        url: postgres.url.expose().to_owned(),
-        application_name: "dueline-relay".to_owned(),
-        max_connections: postgres.max_connections,
-        statement_timeout: postgres.statement_timeout,
-        lock_timeout: postgres.lock_timeout,
-        idle_in_transaction_timeout: postgres.idle_in_transaction_timeout,
-        connect_timeout: postgres.connect_timeout,
-        options: postgres.options.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-    })?)
+    let settings = PoolSettings::of(&config.postgres, "dueline-relay");
+    Ok(dueline_store::connect_for_batches(&settings)?)
 }
 
 fn kafka(config: &Config) -> KafkaSettings {
     let kafka = &config.kafka;
     let mut settings = KafkaSettings::new(kafka.bootstrap_servers());
     settings.client_id = "dueline-relay".to_owned();
-    let properties = kafka.properties.iter();
-    settings.properties =
-        properties.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    settings.properties = kafka.exposed_properties();
     settings
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dueline_config::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::{Pool, StoreError};
@@ -26,6 +27,23 @@ pub struct PoolSettings {
     pub connect_timeout: Duration,
     /// Further server settings, passed through.
     pub options: Vec<(String, String)>,
+}
+
+impl PoolSettings {
+    /// What the configuration says, for the process that calls itself `application_name`.
+    #[must_use]
+    pub fn of(postgres: &Postgres, application_name: &str) -> Self {
+        Self {
+            url: postgres.url.expose().to_owned(),
+            application_name: application_name.to_owned(),
+            max_connections: postgres.max_connections,
+            statement_timeout: postgres.statement_timeout,
+            lock_timeout: postgres.lock_timeout,
+            idle_in_transaction_timeout: postgres.idle_in_transaction_timeout,
+            connect_timeout: postgres.connect_timeout,
+            options: postgres.options.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        }
+    }
 }
 
 /// How relays and consumers have their statements planned. Each names its rows by key, a thousand at

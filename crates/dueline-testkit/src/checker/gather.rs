@@ -41,9 +41,7 @@ impl Places {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let mut kafka = KafkaSettings::new(config.kafka.bootstrap_servers());
-        kafka.properties = (config.kafka.properties.iter())
-            .map(|(name, value)| (name.clone(), value.expose().to_owned()))
-            .collect();
+        kafka.properties = config.kafka.exposed_properties();
         let queues = config.queues.values().map(|queue| Queue {
             group: queue.group.clone(),
             topics: queue.tier_topics(),
