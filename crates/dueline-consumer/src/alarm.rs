@@ -2,18 +2,21 @@
 //! partitions may be in trouble at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dueline_service::Health;
 
 /// The most troubles of one component that are remembered.
 const MAX_REASONS: usize = 1_000;
 
+/// By component and what of it is in trouble.
+type Reasons = BTreeMap<(&'static str, String), String>;
+
 /// Alarms of a consumer; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Alarms {
     health: Health,
-    reasons: Arc<Mutex<BTreeMap<(&'static str, String), String>>>,
+    reasons: Arc<Mutex<Reasons>>,
 }
 
 /// Components that can be in trouble.
@@ -31,41 +34,39 @@ pub(crate) mod component {
 impl Alarms {
     pub fn new(health: Health) -> Self {
         let alarms = Self { health, reasons: Arc::default() };
+        let reasons = alarms.lock();
         for name in [component::ENVIRONMENT, component::HANDLERS, component::PARTITIONS] {
-            alarms.show(name);
+            alarms.show(&reasons, name);
         }
+        drop(reasons);
         alarms
     }
 
     /// Raises the alarm of `what` in a component, or changes its reason. Answers whether it is new.
     pub fn raise(&self, name: &'static str, what: &str, reason: impl Into<String>) -> bool {
-        let new = {
-            let mut reasons = self.lock();
-            let key = (name, what.to_owned());
-            let known = reasons.contains_key(&key);
-            if known || reasons.len() < MAX_REASONS {
-                reasons.insert(key, reason.into());
-            }
-            !known
-        };
-        self.show(name);
-        new
+        let mut reasons = self.lock();
+        let key = (name, what.to_owned());
+        let known = reasons.contains_key(&key);
+        if known || reasons.len() < MAX_REASONS {
+            reasons.insert(key, reason.into());
+        }
+        self.show(&reasons, name);
+        !known
     }
 
     /// Ends the alarm of `what`.
     pub fn clear(&self, name: &'static str, what: &str) {
-        if self.lock().remove(&(name, what.to_owned())).is_some() {
-            self.show(name);
+        let mut reasons = self.lock();
+        if reasons.remove(&(name, what.to_owned())).is_some() {
+            self.show(&reasons, name);
         }
     }
 
-    fn show(&self, name: &'static str) {
-        let (first, others) = {
-            let reasons = self.lock();
-            let mut of_name = reasons.iter().filter(|((n, _), _)| *n == name);
-            let first = of_name.next().map(|((_, what), reason)| format!("{what}: {reason}"));
-            (first, of_name.count())
-        };
+    /// Tells the health registry. The caller holds the lock: what is shown last must be what came last.
+    fn show(&self, reasons: &Reasons, name: &'static str) {
+        let mut of_name = reasons.iter().filter(|((n, _), _)| *n == name);
+        let first = of_name.next().map(|((_, what), reason)| format!("{what}: {reason}"));
+        let others = of_name.count();
         match first {
             None => self.health.set(name, Ok::<(), String>(())),
             Some(reason) if others == 0 => self.health.set(name, Err(reason)),
@@ -73,7 +74,7 @@ impl Alarms {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<(&'static str, String), String>> {
+    fn lock(&self) -> MutexGuard<'_, Reasons> {
         self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,5 +96,26 @@ mod tests {
         assert!(!health.readiness().ok);
         alarms.clear(component::HANDLERS, "refund");
         assert!(health.readiness().ok);
+    }
+
+    /// Two queues that join at the same instant once left "joining the group" behind for good.
+    #[test]
+    fn alarms_that_end_at_the_same_instant_leave_none_behind() {
+        let health = Health::new();
+        let alarms = Alarms::new(health.clone());
+        let together = std::sync::Barrier::new(2);
+        for round in 0..2_000 {
+            std::thread::scope(|scope| {
+                for what in ["orders", "refunds"] {
+                    let (alarms, together) = (&alarms, &together);
+                    scope.spawn(move || {
+                        alarms.raise(component::KAFKA, what, "joining the group");
+                        together.wait();
+                        alarms.clear(component::KAFKA, what);
+                    });
+                }
+            });
+            assert!(health.readiness().ok, "round {round}: {}", health.readiness().text);
+        }
     }
 }
