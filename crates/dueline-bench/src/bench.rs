@@ -1,0 +1,151 @@
+//! What all scenarios share: the configuration, the progress, and everything that must be removed again.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use dueline_config::Config;
+use dueline_kafka::{Admin, KafkaSettings, testing};
+use dueline_store::{Pool, PoolSettings};
+use sqlx::AssertSqlSafe;
+
+use crate::options::Options;
+use crate::progress::Progress;
+
+/// The longest wait for one answer of the brokers.
+const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for the end of everything that is to be removed.
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Something that was made and is not removed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Made {
+    Database(String),
+    Topic(String),
+    Group(String),
+}
+
+/// See the module.
+pub(crate) struct Bench {
+    /// The user's configuration.
+    pub config: Config,
+    /// What to run.
+    pub options: Options,
+    /// What is said while it runs.
+    pub progress: Progress,
+    /// A pool on the configured database, from which databases are made and dropped.
+    pub server: Pool,
+    /// The brokers.
+    pub brokers: Admin,
+    steady_rate: Mutex<Option<f64>>,
+    made: Mutex<Vec<Made>>,
+}
+
+impl Bench {
+    /// Nothing is connected yet.
+    pub fn new(config: Config, options: Options) -> Result<Self> {
+        let server = dueline_store::connect(&PoolSettings {
+            max_connections: 2,
+            statement_timeout: Duration::ZERO,
+            ..PoolSettings::of(&config.postgres, "dueline-bench")
+        })?;
+        let mut kafka = KafkaSettings::new(config.kafka.bootstrap_servers());
+        kafka.client_id = "dueline-bench".to_owned();
+        kafka.properties = config.kafka.exposed_properties();
+        let brokers = Admin::new(&kafka, BROKER_TIMEOUT)?;
+        let progress = Progress::new(options.chosen().len());
+        let (steady_rate, made) = (Mutex::default(), Mutex::default());
+        Ok(Self { config, options, progress, server, brokers, steady_rate, made })
+    }
+
+    /// The rate of `steady` as measured in this run, in tasks per second.
+    pub fn steady_rate(&self) -> Option<f64> {
+        *self.steady_rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the rate of `steady`.
+    pub fn set_steady_rate(&self, rate: f64) {
+        *self.steady_rate.lock().unwrap_or_else(PoisonError::into_inner) = Some(rate);
+    }
+
+    /// An empty database on the configured server.
+    pub async fn create_database(&self, name: &str) -> Result<()> {
+        self.remember(Made::Database(name.to_owned()));
+        let statement = format!("create database {name} encoding 'UTF8' template template0");
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.server).await?;
+        Ok(())
+    }
+
+    /// Drops a database of ours.
+    pub async fn drop_database(&self, name: &str) -> Result<()> {
+        self.remove(&Made::Database(name.to_owned())).await
+    }
+
+    /// A topic that is to be deleted at the end.
+    pub fn own_topic(&self, name: &str) {
+        self.remember(Made::Topic(name.to_owned()));
+    }
+
+    /// A consumer group that is to be deleted at the end.
+    pub fn own_group(&self, name: &str) {
+        self.remember(Made::Group(name.to_owned()));
+    }
+
+    /// Deletes a topic of ours.
+    pub async fn delete_topic(&self, name: &str) -> Result<()> {
+        self.remove(&Made::Topic(name.to_owned())).await
+    }
+
+    /// Deletes a group of ours.
+    pub async fn delete_group(&self, name: &str) -> Result<()> {
+        self.remove(&Made::Group(name.to_owned())).await
+    }
+
+    /// Removes whatever is left, within a minute; answers what could not be removed.
+    pub async fn clean_up(&self) -> Vec<String> {
+        let removal = async {
+            for made in self.made() {
+                if let Err(error) = self.remove(&made).await {
+                    tracing::warn!(?made, error = format!("{error:#}"), "not removed");
+                }
+            }
+        };
+        if tokio::time::timeout(CLEAN_UP_TIMEOUT, removal).await.is_err() {
+            tracing::warn!("what was made for the benchmark could not all be removed in time");
+        }
+        self.server.close().await;
+        // An empty group is nothing: the brokers forget it by themselves.
+        let names = self.made().into_iter().filter_map(|made| match made {
+            Made::Database(name) => Some(format!("database {name}")),
+            Made::Topic(name) => Some(format!("topic {name}")),
+            Made::Group(_) => None,
+        });
+        names.collect()
+    }
+
+    async fn remove(&self, made: &Made) -> Result<()> {
+        match made {
+            Made::Database(name) => {
+                let statement = format!("drop database if exists {name} with (force)");
+                sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.server).await?;
+            }
+            Made::Topic(name) => {
+                let found = self.brokers.identify(std::slice::from_ref(name)).await?;
+                if found.iter().any(Option::is_some) {
+                    testing::delete_topic(&self.brokers, name).await?;
+                }
+            }
+            Made::Group(name) => testing::delete_group(&self.brokers, name).await?,
+        }
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).retain(|m| m != made);
+        Ok(())
+    }
+
+    fn remember(&self, made: Made) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+    }
+
+    fn made(&self) -> Vec<Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
