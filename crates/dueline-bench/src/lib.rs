@@ -4,8 +4,9 @@
 //! * [`run`] runs scenarios and answers a [`Report`];
 //! * `bench`: what all scenarios share, and the clean-up at the end;
 //! * `stage`: a database and topics of a scenario's own, with relay and consumer as real processes;
-//! * `load`: what schedules, in a closed or an open loop;
+//! * `load` and `open_loop`: what schedules, in a closed or an open loop;
 //! * `baseline`: the same work done in other ways;
+//! * `late`: how late tasks were, step by step;
 //! * `judge`: duplicates, losses and early runs, counted after every scenario;
 //! * one file a scenario.
 //!
@@ -16,14 +17,18 @@
 mod baseline;
 mod bench;
 mod cpu;
+mod histogram;
 mod judge;
+mod late;
 mod load;
 mod machine;
+mod open_loop;
 mod options;
 mod progress;
 mod report;
 mod scenario;
 mod settings;
+mod sleep;
 mod stage;
 mod stats;
 mod table;

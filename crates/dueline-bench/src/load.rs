@@ -49,19 +49,38 @@ async fn schedule(pool: &Pool, request: ScheduleMany) -> Result<()> {
     Ok(())
 }
 
-/// Schedules so many tasks, due now, from several connections. Orders 1 to `n` must exist.
-pub(crate) async fn schedule_all(pool: &Pool, n: i64) -> Result<()> {
-    let next = Arc::new(AtomicI64::new(1));
+/// Schedules a task for each of these orders, due now, from several connections.
+pub(crate) async fn schedule_all(pool: &Pool, orders: RangeInclusive<i64>) -> Result<()> {
+    let pool = pool.clone();
+    in_parallel(orders, BATCH, move |orders| {
+        let pool = pool.clone();
+        async move { schedule_now(&pool, orders).await }
+    })
+    .await
+}
+
+/// Calls with `batch` of these orders after another, from several clients at once.
+pub(crate) async fn in_parallel<C, F>(
+    orders: RangeInclusive<i64>,
+    batch: i64,
+    call: C,
+) -> Result<()>
+where
+    C: Fn(RangeInclusive<i64>) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<()>> + Send,
+{
+    let next = Arc::new(AtomicI64::new(*orders.start()));
+    let last = *orders.end();
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        let (pool, next) = (pool.clone(), Arc::clone(&next));
+        let (next, call) = (Arc::clone(&next), call.clone());
         clients.spawn(async move {
             loop {
-                let first = next.fetch_add(BATCH, Ordering::Relaxed);
-                if first > n {
+                let first = next.fetch_add(batch, Ordering::Relaxed);
+                if first > last {
                     return anyhow::Ok(());
                 }
-                schedule_now(&pool, first..=(first + BATCH - 1).min(n)).await?;
+                call(first..=(first + batch - 1).min(last)).await?;
             }
         });
     }

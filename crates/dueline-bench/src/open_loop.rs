@@ -3,20 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use dueline_core::Micros;
-use dueline_store::client::{self, ScheduleMany};
-use dueline_store::{Pool, Timestamptz};
+use dueline_store::Pool;
+use tokio_util::sync::CancellationToken;
 
-use crate::settings::KIND;
+use crate::load::{self, BATCH};
+use crate::stage::Stage;
 
-/// How long before its due time a task is scheduled: in the shortest tier, and longer than any pause of a
-/// relay.
+/// How long before its due time a task is scheduled: within the shortest tier, and longer than any pause of
+/// a relay.
 pub(crate) const AHEAD: Duration = Duration::from_secs(4);
+/// What the first call gets beside: its own time.
+const START_UP: Duration = Duration::from_millis(500);
 /// How much time the tasks of one round of calls cover.
-const SLICE_US: i64 = 250_000;
-/// Tasks of one call.
-const CHUNK: i64 = 1_000;
+const SLICE: Duration = Duration::from_millis(250);
 
 /// A plan of tasks at a fixed rate.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +37,13 @@ pub(crate) struct OpenLoop {
 impl OpenLoop {
     /// `count` tasks for the orders from `first` on, the first of them due a little more than [`AHEAD`] from
     /// now.
-    pub async fn from_now(pool: &Pool, first: i64, count: i64, rate: f64) -> Result<Self> {
-        let lead = AHEAD + Duration::from_millis(500);
-        let now = clock(pool).await?;
-        let start = now.plus(lead);
-        Ok(Self { first, count, rate, start, start_here: Instant::now() + lead })
+    pub async fn from_now(stage: &Stage, first: i64, count: i64, rate: f64) -> Result<Self> {
+        let lead = AHEAD + START_UP;
+        Ok(Self::starting(stage.now().await?.plus(lead), Instant::now() + lead, first, count, rate))
+    }
+
+    fn starting(start: Micros, start_here: Instant, first: i64, count: i64, rate: f64) -> Self {
+        Self { first, count, rate, start, start_here }
     }
 
     /// When the `n`-th task is due, from 0.
@@ -48,54 +51,59 @@ impl OpenLoop {
         self.start.plus(self.offset(n))
     }
 
-    /// When the last one is due, by our clock.
-    pub fn end_here(&self) -> Instant {
-        self.start_here + self.offset(self.count)
+    /// When the `n`-th task is due, by our clock.
+    pub fn due_here(&self, n: i64) -> Instant {
+        self.start_here + self.offset(n)
     }
 
-    fn offset(&self, n: i64) -> Duration {
-        #[allow(clippy::cast_precision_loss)]
-        Duration::from_secs_f64(n as f64 / self.rate)
+    /// How many tasks are due in this time.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn tasks_in(&self, time: Duration) -> i64 {
+        (self.rate * time.as_secs_f64()).ceil() as i64
     }
 
-    /// Schedules them all, each slice [`AHEAD`] of its time. Ends [`AHEAD`] before the last is due.
-    pub async fn schedule(&self, pool: &Pool) -> Result<()> {
+    /// Schedules them all, each slice [`AHEAD`] of its time, until `stop`; answers how many.
+    pub async fn schedule(&self, pool: &Pool, stop: &CancellationToken) -> Result<i64> {
         let mut n = 0;
         while n < self.count {
-            let here = self.start_here + self.offset(n);
-            tokio::time::sleep_until((here - AHEAD).into()).await;
-            let slice = self.slice_from(n);
-            for from in (n..slice).step_by(CHUNK as usize) {
-                self.call(pool, from, (from + CHUNK).min(slice)).await?;
+            let begin = tokio::time::sleep_until((self.due_here(n) - AHEAD).into());
+            if stop.run_until_cancelled(begin).await.is_none() {
+                break;
             }
-            n = slice;
+            let slice = self.slice_from(n);
+            while n < slice {
+                let to = (n + BATCH).min(slice);
+                let due_at = (n..to).map(|n| self.due(n)).collect();
+                load::schedule_at(pool, self.first + n..=self.first + to - 1, due_at).await?;
+                n = to;
+            }
         }
-        Ok(())
+        Ok(n)
     }
 
     /// The end of the slice that begins with the `n`-th task: at least one task more.
     fn slice_from(&self, n: i64) -> i64 {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-        let tasks = (self.rate * SLICE_US as f64 / 1e6).ceil() as i64;
-        (n + tasks.max(1)).min(self.count)
+        (n + self.tasks_in(SLICE).max(1)).min(self.count)
     }
 
-    async fn call(&self, pool: &Pool, from: i64, to: i64) -> Result<()> {
-        let request = ScheduleMany {
-            kind: KIND.to_owned(),
-            keys: (from..to).map(|n| (self.first + n).to_string()).collect(),
-            due_at: (from..to).map(|n| self.due(n)).collect(),
-            ..ScheduleMany::default()
-        };
-        let receipts = client::schedule_many(pool, &request).await?;
-        ensure!(receipts.len() == request.keys.len(), "schedule_many left tasks out");
-        Ok(())
+    #[allow(clippy::cast_precision_loss)]
+    fn offset(&self, n: i64) -> Duration {
+        Duration::from_secs_f64(n.max(0) as f64 / self.rate)
     }
 }
 
-/// The database's clock.
-pub(crate) async fn clock(pool: &Pool) -> Result<Micros> {
-    let statement = include_str!("../sql/clock.sql");
-    let (now,): (Timestamptz,) = sqlx::query_as(statement).fetch_one(pool).await?;
-    Ok(now.into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_due_at_even_distances_and_slices_come_to_an_end() {
+        let plan = OpenLoop::starting(Micros(5_000_000), Instant::now(), 7, 1_050, 1_000.0);
+        assert_eq!(plan.due(0), Micros(5_000_000));
+        assert_eq!(plan.due(1_000), Micros(6_000_000));
+        assert_eq!(plan.due_here(500), plan.start_here + Duration::from_millis(500));
+        assert_eq!((plan.slice_from(0), plan.slice_from(1_000)), (250, 1_050));
+        let slow = OpenLoop { rate: 0.5, ..plan };
+        assert_eq!(slow.slice_from(3), 4, "a slice is never empty");
+    }
 }
