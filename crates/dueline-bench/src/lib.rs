@@ -17,6 +17,7 @@
 mod baseline;
 mod bench;
 mod cpu;
+mod drained;
 mod histogram;
 mod judge;
 mod late;
@@ -32,6 +33,7 @@ mod sleep;
 mod stage;
 mod stats;
 mod table;
+mod window;
 
 use anyhow::{Result, bail};
 use dueline_config::Config;

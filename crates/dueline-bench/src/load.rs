@@ -97,7 +97,7 @@ pub(crate) async fn finish(mut clients: JoinSet<Result<()>>) -> Result<()> {
 
 /// How a closed loop schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Target {
     /// By the product.
     Dueline,
     /// Into the single table of the obvious design.
@@ -108,7 +108,7 @@ pub(crate) enum Into {
 pub(crate) struct Feed {
     /// How many tasks are settled by now.
     pub settled: AtomicI64,
-    into: Into,
+    into: Target,
     pool: Pool,
     next: AtomicI64,
     end: i64,
@@ -117,7 +117,7 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// A loop over the orders 1 to `orders`, which must exist.
-    pub fn new(into: Into, pool: Pool, orders: i64) -> Arc<Self> {
+    pub fn new(into: Target, pool: Pool, orders: i64) -> Arc<Self> {
         let (settled, next) = (AtomicI64::new(0), AtomicI64::new(1));
         Arc::new(Self { settled, into, pool, next, end: orders, stop: CancellationToken::new() })
     }
@@ -135,6 +135,11 @@ impl Feed {
     /// Asks the clients to stop after their present statement.
     pub fn stop(&self) {
         self.stop.cancel();
+    }
+
+    /// So many more are settled.
+    pub fn done(&self, n: i64) {
+        self.settled.fetch_add(n, Ordering::Relaxed);
     }
 
     /// How many tasks were scheduled; exact once the clients have ended.
@@ -155,8 +160,8 @@ impl Feed {
                 "the orders ran out: this machine is faster than expected"
             );
             match self.into {
-                Into::Dueline => schedule_now(&self.pool, orders).await?,
-                Into::Obvious => crate::baseline::obvious::schedule(&self.pool, orders).await?,
+                Target::Dueline => schedule_now(&self.pool, orders).await?,
+                Target::Obvious => crate::baseline::obvious::schedule(&self.pool, orders).await?,
             }
         }
         Ok(())

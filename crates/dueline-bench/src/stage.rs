@@ -159,6 +159,17 @@ impl Stage {
         Ok(())
     }
 
+    /// Starts a relay and a consumer at once, and waits until both are ready.
+    pub async fn start_both(&mut self) -> Result<()> {
+        let mut relay = self.program("dueline-relay")?.start()?;
+        let mut consumer = self.program("dueline-consumer")?.start()?;
+        relay.ready().await?;
+        consumer.ready().await?;
+        self.relays.push(relay);
+        self.consumers.push(consumer);
+        Ok(())
+    }
+
     /// A relay or a consumer that goes by this stage's configuration file alone; not started yet.
     pub fn program(&mut self, binary: &str) -> Result<Program> {
         self.started += 1;

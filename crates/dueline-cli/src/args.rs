@@ -1,15 +1,19 @@
 //! What can be typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dueline_bench::Scenario;
 use dueline_config::{Log, LogFormat, Source};
 use dueline_core::Micros;
 use dueline_core::letter::Reason;
 
 use crate::exit;
 use crate::typed::{When, delay, header, instant, json, reason, table_cursor, when};
+
+/// Standard output, as the name of a file.
+pub const STDOUT: &str = "-";
 
 /// Deadlines in PostgreSQL, work in Kafka: the tool of whoever operates them.
 #[derive(Parser)]
@@ -36,14 +40,21 @@ pub struct Global {
     #[arg(long, global = true, value_name = "BROKERS")]
     pub brokers: Option<String>,
     /// Prints one JSON document instead of text
-    #[arg(long, global = true)]
-    pub json: bool,
+    #[arg(long, global = true, num_args = 0, default_missing_value = STDOUT)]
+    // A path, because `bench` has an option of this name that takes one: clap fills both from what was typed
+    // behind the subcommand.
+    pub json: Option<PathBuf>,
     /// Logs on standard error what happens, not only what goes wrong
     #[arg(long, short, global = true)]
     pub verbose: bool,
 }
 
 impl Global {
+    /// Whether standard output gets one JSON document.
+    pub fn json_on_stdout(&self) -> bool {
+        self.json.as_deref().is_some_and(|path| path == Path::new(STDOUT))
+    }
+
     /// Where the configuration comes from.
     pub fn source(&self) -> Source {
         let mut overrides = self.set.clone();
@@ -94,6 +105,11 @@ pub enum Command {
     },
     /// One whole relay round, for cron
     Sweep(SweepArgs),
+    /// Measures this machine, these services: scenarios beside other ways of doing the same
+    ///
+    /// Makes databases `dueline_bench_…` and topics `dueline-bench-…` of its own and removes them at the end;
+    /// needs the right to create databases. Exit code 1: something happened twice, too early or not at all.
+    Bench(BenchArgs),
     /// The configuration itself
     Config {
         #[command(subcommand)]
@@ -143,6 +159,24 @@ pub enum InstanceCommand {
 pub enum ConfigCommand {
     /// Prints the effective configuration without secrets, or every problem that it has
     Check,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// steady, drain, schedule, lateness, pending, pinned, burst, scale [default: all]
+    pub scenario: Vec<Scenario>,
+    /// Smaller, shorter, and once
+    #[arg(long)]
+    pub quick: bool,
+    /// Writes the JSON document into this file; `-` prints it instead of the table
+    #[arg(long, value_name = "FILE", num_args = 1)]
+    pub json: Option<PathBuf>,
+    /// Measures everything so often [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
+    pub repeats: Option<u8>,
+    /// Scales counts and times, for tests of the benchmark itself
+    #[arg(long, hide = true, default_value_t = 1.0)]
+    pub scale: f64,
 }
 
 #[derive(Args)]
@@ -379,6 +413,23 @@ mod tests {
         for code in ["3  apply --plan", "4  refused", "78  the configuration"] {
             assert!(help.contains(code), "{help}");
         }
+    }
+
+    #[test]
+    fn json_goes_to_standard_output_and_that_of_bench_into_a_file() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.global);
+        for line in ["dueline --json migrate", "dueline migrate --json", "dueline --json bench"] {
+            assert!(parse(line).is_ok_and(|global| global.json_on_stdout()), "{line}");
+        }
+        for line in ["dueline migrate", "dueline bench steady --json out.json drain"] {
+            assert!(parse(line).is_ok_and(|global| !global.json_on_stdout()), "{line}");
+        }
+        assert!(parse("dueline bench --json -").is_ok_and(|global| global.json_on_stdout()));
+        assert!(parse("dueline bench --json").is_err());
+        let cli = Cli::try_parse_from(["dueline", "bench", "burst", "--json", "f", "drain"]);
+        let Ok(Cli { command: Command::Bench(args), .. }) = cli else { panic!("a bench") };
+        assert_eq!(args.scenario, [Scenario::Burst, Scenario::Drain]);
+        assert_eq!(args.json.as_deref(), Some(Path::new("f")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod apply;
 mod args;
+mod bench;
 mod broker;
 mod context;
 mod dlq;
@@ -27,7 +28,7 @@ use output::Reply;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let json = cli.global.json;
+    let json = cli.global.json_on_stdout();
     let outcome = run(cli);
     ExitCode::from(output::show(outcome, json))
 }
@@ -56,6 +57,7 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<Reply> 
         Command::Why(args) => why::why(context, &args).await,
         Command::Dlq { command } => dlq::dlq(context, command).await,
         Command::Sweep(_) => sweep::once(context).await,
+        Command::Bench(args) => bench::bench(context, args).await,
         Command::Config { command: ConfigCommand::Check } => effective::show(context),
     }
 }

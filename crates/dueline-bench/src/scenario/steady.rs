@@ -1,16 +1,136 @@
-//! Scenario `steady`.
+//! Scenario `steady`: from `schedule_many` to settled in a closed loop at constant backlog, beside the same
+//! statements without Kafka and beside the obvious table.
+
+use std::time::Duration;
 
 use anyhow::Result;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
+use crate::baseline::{obvious, same_sql};
 use crate::bench::Bench;
-use crate::report::Outcome;
+use crate::judge::{self, Judgement};
+use crate::load::{self, Feed, Target};
+use crate::report::{Bound, Outcome};
+use crate::stage::{Setup, Stage};
+use crate::window::{self, Times, Window};
+
+/// Orders are made before the measurement for this many tasks per second of it: more than two cores do.
+const ORDERS_PER_SECOND: f64 = 100_000.0;
+
+/// What a contender came to.
+pub(crate) struct Measured {
+    pub rate: f64,
+    window: Window,
+    tasks: i64,
+    pub judgement: Judgement,
+}
 
 /// Measures it.
-pub(crate) async fn run(_bench: &Bench) -> Result<Outcome> {
-    Ok(Outcome::new("steady"))
+pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
+    let mut outcome = Outcome::new("steady");
+    let times =
+        Times { warm_up: bench.options.seconds(3, 2), measure: bench.options.seconds(10, 4) };
+    let repeats = bench.options.repeats();
+    for repeat in 1..=repeats {
+        bench.progress.say(&format!("steady {repeat} of {repeats}: dueline"));
+        let ours = product(bench, times).await?;
+        outcome.measure("tasks_per_s", "/s", ours.rate);
+        for (process, cost) in ours.window.costs(ours.tasks) {
+            outcome.measure(format!("cost_{process}"), "core-µs", cost);
+        }
+        outcome.judged(ours.judgement);
+        bench.progress.say(&format!("steady {repeat} of {repeats}: the same SQL without Kafka"));
+        let same = without_kafka(bench, times).await?;
+        outcome.measure("same_sql_tasks_per_s", "/s", same.rate);
+        outcome.judged(same.judgement);
+        bench.progress.say(&format!("steady {repeat} of {repeats}: the obvious table"));
+        outcome.measure("obvious_tasks_per_s", "/s", one_table(bench, times).await?);
+    }
+    if let Some(rate) = outcome.median("tasks_per_s") {
+        bench.set_steady_rate(rate);
+    }
+    let ratio = outcome.ratio("tasks_per_s", "same_sql_tasks_per_s");
+    outcome.goal("steady_vs_same_sql", ratio, Bound::AtLeast(0.8));
+    let ratio = outcome.ratio("tasks_per_s", "obvious_tasks_per_s");
+    outcome.goal("steady_vs_obvious", ratio, Bound::AtLeast(1.5));
+    Ok(outcome)
 }
 
 /// The product's rate in a short run, for scenarios that need one when `steady` did not run before.
-pub(crate) async fn short_rate(_bench: &Bench) -> Result<f64> {
-    Ok(10_000.0)
+pub(crate) async fn short_rate(bench: &Bench) -> Result<f64> {
+    let times = Times { warm_up: Duration::from_secs(2), measure: bench.options.seconds(4, 3) };
+    let measured = product(bench, times).await?;
+    bench.set_steady_rate(measured.rate);
+    Ok(measured.rate)
+}
+
+async fn product(bench: &Bench, times: Times) -> Result<Measured> {
+    let mut stage = running(bench, times).await?;
+    let measured = feed_product(&mut stage, times).await?;
+    stage.close(bench).await?;
+    Ok(measured)
+}
+
+/// A stage with enough orders for these times, a relay and a consumer.
+pub(crate) async fn running(bench: &Bench, times: Times) -> Result<Stage> {
+    let mut stage = prepared(bench, times).await?;
+    stage.start_relay().await?;
+    stage.start_consumer().await?;
+    Ok(stage)
+}
+
+async fn prepared(bench: &Bench, times: Times) -> Result<Stage> {
+    let stage = Stage::set(bench, Setup::default()).await?;
+    stage.orders(1, orders_for(times)).await?;
+    stage.settle_down().await?;
+    Ok(stage)
+}
+
+fn orders_for(times: Times) -> i64 {
+    let seconds = (times.warm_up + times.measure).as_secs_f64();
+    #[allow(clippy::cast_possible_truncation)]
+    let orders = (seconds * ORDERS_PER_SECOND) as i64;
+    orders + load::BACKLOG
+}
+
+/// Runs the product in a closed loop, and judges.
+pub(crate) async fn feed_product(stage: &mut Stage, times: Times) -> Result<Measured> {
+    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders_for(times));
+    let window = window::measure(stage, &feed, times, &mut JoinSet::new()).await?;
+    finish(stage, &feed, window).await
+}
+
+async fn finish(stage: &Stage, feed: &Feed, window: Window) -> Result<Measured> {
+    let tasks = window.count(&stage.pool, include_str!("../../sql/finished.sql")).await?;
+    let judgement = judge::judge(stage, feed.scheduled()).await?;
+    Ok(Measured { rate: window.rate(tasks), window, tasks, judgement })
+}
+
+async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
+    let mut stage = prepared(bench, times).await?;
+    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders_for(times));
+    let stop = CancellationToken::new();
+    let mut workers = same_sql::work(&stage, &feed, &stop).await?;
+    let window = window::measure(&mut stage, &feed, times, &mut workers).await?;
+    stop.cancel();
+    load::finish(workers).await?;
+    let measured = finish(&stage, &feed, window).await?;
+    stage.close(bench).await?;
+    Ok(measured)
+}
+
+async fn one_table(bench: &Bench, times: Times) -> Result<f64> {
+    let mut stage = prepared(bench, times).await?;
+    obvious::create(&stage.pool).await?;
+    let feed = Feed::new(Target::Obvious, stage.pool.clone(), orders_for(times));
+    let stop = CancellationToken::new();
+    let mut workers = obvious::work(&stage.pool, &feed, &stop);
+    let window = window::measure(&mut stage, &feed, times, &mut workers).await?;
+    stop.cancel();
+    load::finish(workers).await?;
+    let finished = include_str!("../../sql/obvious/finished.sql");
+    let tasks = window.count(&stage.pool, finished).await?;
+    stage.close(bench).await?;
+    Ok(window.rate(tasks))
 }

@@ -1,0 +1,1 @@
+select max(finished_at) from dueline.task
