@@ -16,6 +16,7 @@
 //! `testkit::proxy::TcpProxy` in between.
 
 mod e2e {
+    mod bench_smoke;
     mod cli;
     mod cli_dlq;
     mod cli_safety;

@@ -108,17 +108,16 @@ impl Stage {
     }
 
     async fn create_topics(&self, bench: &Bench) -> Result<()> {
-        bench.own_group(&self.config.queues[QUEUE].group);
+        bench.own_group(&self.prefix);
         let wanted = topics::of_config(&self.config);
         for topic in &wanted {
-            bench.own_topic(&topic.name);
             let spec = TopicSpec {
                 name: topic.name.clone(),
                 partitions: u32::try_from(topic.partitions)?,
                 replication: u32::try_from(topic.replication)?,
                 configs: topic.config.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             };
-            bench.brokers.create(spec).await?;
+            bench.create_topic(spec).await?;
         }
         let names: Vec<String> = wanted.into_iter().map(|topic| topic.name).collect();
         wait::until("the topics to be shown", TOPICS_TIMEOUT, async || {
@@ -235,9 +234,6 @@ impl Stage {
         for topic in topics::of_config(&self.config) {
             bench.delete_topic(&topic.name).await?;
         }
-        if let Err(error) = bench.delete_group(&self.prefix).await {
-            tracing::debug!(%error, "the group stays until the brokers forget it");
-        }
-        Ok(())
+        bench.delete_group(&self.prefix).await
     }
 }

@@ -65,7 +65,7 @@ impl Global {
 
     /// A person reads these logs: text, and little of it.
     pub fn log(&self) -> Log {
-        let level = if self.verbose { "info" } else { "warn,librdkafka=error" };
+        let level = if self.verbose { "info" } else { "warn,librdkafka=error,sqlx::query=error" };
         Log { format: LogFormat::Pretty, level: level.to_owned() }
     }
 }
