@@ -57,6 +57,12 @@ impl Late {
         })
     }
 
+    /// As [`Self::report`], for claim and effect alone.
+    pub fn report_effect(&self, outcome: &mut Outcome, prefix: &str) {
+        outcome.percentiles(&format!("{prefix}_claimed"), self.claimed);
+        outcome.percentiles(&format!("{prefix}_effect"), self.effect);
+    }
+
     /// Adds the lines `<prefix>_<step>_p50` and so on.
     pub fn report(&self, outcome: &mut Outcome, prefix: &str) {
         outcome.percentiles(&format!("{prefix}_claimed"), self.claimed);

@@ -216,14 +216,13 @@ impl Stage {
 
     /// Asks all processes to stop, and waits for them; those that do not in time are killed.
     pub async fn stop(&mut self) -> Result<()> {
-        let mut services: Vec<Service> =
-            self.relays.drain(..).chain(self.consumers.drain(..)).collect();
-        services.iter_mut().for_each(Service::terminate);
-        for mut service in services {
-            // Killed on drop; what it leaves is removed with the database.
-            let _ = service.wait(STOP_TIMEOUT).await;
-        }
+        stop(self.relays.drain(..).chain(self.consumers.drain(..)).collect()).await;
         Ok(())
+    }
+
+    /// [`Self::stop`] for the relays alone.
+    pub async fn stop_relays(&mut self) {
+        stop(self.relays.drain(..).collect()).await;
     }
 
     /// Stops and removes everything.
@@ -235,5 +234,13 @@ impl Stage {
             bench.delete_topic(&topic.name).await?;
         }
         bench.delete_group(&self.prefix).await
+    }
+}
+
+async fn stop(mut services: Vec<Service>) {
+    services.iter_mut().for_each(Service::terminate);
+    for mut service in services {
+        // Killed on drop; what it leaves is removed with the database.
+        let _ = service.wait(STOP_TIMEOUT).await;
     }
 }

@@ -130,7 +130,7 @@ async fn report(
     let place = |at: Micros| plan.tasks_in(at.since(plan.start)).clamp(0, trickled - 1);
     let (from, to) = (place(burst_at), place(done.last_settle));
     let late = Late::of_orders(stage, plan.first + from, plan.first + to).await?;
-    late.report(outcome, "trickle");
+    late.report_effect(outcome, "trickle");
     Ok(())
 }
 
