@@ -50,54 +50,58 @@ fn busy_ticks(stat: &str) -> Option<f64> {
     Some([0, 1, 2, 5, 6].iter().filter_map(|i| fields.get(*i)).sum())
 }
 
-/// Processor time of all living processes by their program: what runs on this machine beside us.
-fn by_program(names: &[&'static str]) -> BTreeMap<&'static str, f64> {
-    let mut sums: BTreeMap<&'static str, f64> = names.iter().map(|name| (*name, 0.0)).collect();
+/// A process: its program and its id.
+type Process = (&'static str, u32);
+
+/// Processor time of all living processes of these programs: what runs on this machine beside us.
+fn by_program(names: &[&'static str]) -> BTreeMap<Process, f64> {
+    let mut found = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         // A process may end between the listing and the reading.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let name = stat.split_once('(').and_then(|(_, rest)| Some(rest.rsplit_once(')')?.0));
         let known = names.iter().find(|known| name == Some(**known));
         if let (Some(known), Some(ticks)) = (known, ticks_in(&stat)) {
-            *sums.entry(known).or_default() += ticks / TICKS_PER_SECOND;
+            found.insert((*known, id), ticks / TICKS_PER_SECOND);
         }
     }
-    sums
+    found
 }
 
 /// A reading of all counters that a profile needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     busy: f64,
-    ours: BTreeMap<&'static str, f64>,
+    processes: BTreeMap<Process, f64>,
 }
 
 impl Reading {
     /// Now. `relays` and `consumers` are process ids.
     pub fn take(relays: &[u32], consumers: &[u32]) -> Result<Self> {
-        let mut ours = by_program(&["postgres", "java"]);
-        for (name, ids) in [("relay", relays), ("consumer", consumers)] {
-            let mut sum = 0.0;
+        let mut processes = by_program(&["postgres", "java"]);
+        for (name, ids) in
+            [("relay", relays), ("consumer", consumers), ("bench", &[std::process::id()])]
+        {
             for id in ids {
-                sum += of_process(*id)?;
+                processes.insert((name, *id), of_process(*id)?);
             }
-            ours.insert(name, sum);
         }
-        ours.insert("bench", of_process(std::process::id())?);
-        Ok(Self { busy: busy_seconds()?, ours })
+        Ok(Self { busy: busy_seconds()?, processes })
     }
 
-    /// Core-microseconds per task since an earlier reading, by process; `all` is the whole machine, and
-    /// `other` what none of the named ones took.
+    /// Core-microseconds per task since an earlier reading, by program; `all` is the whole machine, and
+    /// `other` what none of the named ones took. What a process took that has ended since is among the others.
     #[allow(clippy::cast_precision_loss)]
     pub fn per_task(&self, earlier: &Self, tasks: i64) -> BTreeMap<&'static str, f64> {
         let each = |seconds: f64| seconds.max(0.0) * 1e6 / tasks.max(1) as f64;
-        let mut costs = BTreeMap::new();
-        let mut named = 0.0;
-        for (name, seconds) in &self.ours {
-            let spent = (seconds - earlier.ours.get(name).unwrap_or(&0.0)).max(0.0);
+        let (mut costs, mut named) = (BTreeMap::new(), 0.0);
+        for (process, seconds) in &self.processes {
+            let spent = seconds - earlier.processes.get(process).unwrap_or(&0.0);
             named += spent;
-            costs.insert(*name, each(spent));
+            *costs.entry(process.0).or_default() += each(spent);
         }
         let all = self.busy - earlier.busy;
         costs.insert("all", each(all));
@@ -121,6 +125,19 @@ mod tests {
     fn waiting_is_not_work() {
         let stat = "cpu  100 1 20 9000 800 3 4 55 0 0\ncpu0 1 1 1\n";
         assert_eq!(busy_ticks(stat), Some(128.0));
+    }
+
+    #[test]
+    fn a_process_that_ended_takes_nothing_away_from_the_others() {
+        let reading = |busy, processes: &[(Process, f64)]| Reading {
+            busy,
+            processes: processes.iter().copied().collect(),
+        };
+        let before = reading(10.0, &[(("java", 1), 50.0), (("java", 2), 1.0)]);
+        let after = reading(13.0, &[(("java", 2), 2.0), (("relay", 3), 0.5)]);
+        let costs = after.per_task(&before, 1_000_000);
+        let expected = [("all", 3.0), ("java", 1.0), ("other", 1.5), ("relay", 0.5)];
+        assert_eq!(costs, expected.into_iter().collect());
     }
 
     #[test]

@@ -17,7 +17,8 @@ use crate::stage::Stage;
 
 /// How often the consumers are asked how far they are.
 const ASK: Duration = Duration::from_millis(50);
-/// The longest wait for the rest of a backlog when nothing is scheduled any more.
+/// The longest wait for the rest of a backlog when nothing is scheduled any more, beside a lease: what a
+/// lost message spoke of is done after it.
 const REST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A warm-up lasts until something was settled at least; a consumer may take so long to get its partitions.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,7 +89,7 @@ pub(crate) async fn measure(
     crate::load::finish(clients).await?;
     let mut nobody = JoinSet::new();
     let mut watch = Watch { feed: Arc::clone(feed), clients: &mut nobody, workers };
-    let end = Instant::now() + REST_TIMEOUT;
+    let end = Instant::now() + REST_TIMEOUT + stage.config.relay.lease;
     while feed.settled.load(Ordering::Relaxed) < feed.scheduled() {
         if Instant::now() >= end {
             // The judge will say what is missing.

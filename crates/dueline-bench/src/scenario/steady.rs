@@ -15,8 +15,8 @@ use crate::report::{Bound, Outcome};
 use crate::stage::{Setup, Stage};
 use crate::window::{self, Times, Window};
 
-/// Orders are made before the measurement for this many tasks per second of it: more than two cores do.
-const ORDERS_PER_SECOND: f64 = 100_000.0;
+/// Orders are made before a measurement for so many tasks per second and core: more than any does.
+const MOST_PER_CORE: f64 = 50_000.0;
 
 /// What a contender came to.
 pub(crate) struct Measured {
@@ -66,37 +66,45 @@ pub(crate) async fn short_rate(bench: &Bench) -> Result<f64> {
 }
 
 async fn product(bench: &Bench, times: Times) -> Result<Measured> {
-    let mut stage = running(bench, times).await?;
-    let measured = feed_product(&mut stage, times).await?;
+    let orders = orders_for(times);
+    let mut stage = running(bench, orders).await?;
+    let measured = feed_product(&mut stage, times, orders).await?;
     stage.close(bench).await?;
     Ok(measured)
 }
 
-/// A stage with enough orders for these times, a relay and a consumer.
-pub(crate) async fn running(bench: &Bench, times: Times) -> Result<Stage> {
-    let mut stage = prepared(bench, times).await?;
-    stage.start_relay().await?;
-    stage.start_consumer().await?;
+/// A stage with so many orders, a relay and a consumer.
+pub(crate) async fn running(bench: &Bench, orders: i64) -> Result<Stage> {
+    let mut stage = prepared(bench, orders).await?;
+    stage.start_both().await?;
     Ok(stage)
 }
 
-async fn prepared(bench: &Bench, times: Times) -> Result<Stage> {
+async fn prepared(bench: &Bench, orders: i64) -> Result<Stage> {
     let stage = Stage::set(bench, Setup::default()).await?;
-    stage.orders(1, orders_for(times)).await?;
+    stage.orders(1, orders).await?;
     stage.settle_down().await?;
     Ok(stage)
 }
 
-fn orders_for(times: Times) -> i64 {
+/// How many orders a measurement needs at this rate.
+pub(crate) fn orders_at(rate: f64, times: Times) -> i64 {
     let seconds = (times.warm_up + times.measure).as_secs_f64();
     #[allow(clippy::cast_possible_truncation)]
-    let orders = (seconds * ORDERS_PER_SECOND) as i64;
-    orders + load::BACKLOG
+    let orders = (seconds * rate) as i64;
+    orders + 2 * load::BACKLOG
 }
 
-/// Runs the product in a closed loop, and judges.
-pub(crate) async fn feed_product(stage: &mut Stage, times: Times) -> Result<Measured> {
-    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders_for(times));
+/// How many orders a measurement needs at most on this machine.
+pub(crate) fn orders_for(times: Times) -> i64 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    #[allow(clippy::cast_precision_loss)]
+    orders_at(MOST_PER_CORE * cores as f64, times)
+}
+
+/// Runs the product in a closed loop over so many orders, and judges.
+pub(crate) async fn feed_product(stage: &mut Stage, times: Times, orders: i64) -> Result<Measured> {
+    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders);
     let window = window::measure(stage, &feed, times, &mut JoinSet::new()).await?;
     finish(stage, &feed, window).await
 }
@@ -108,8 +116,9 @@ async fn finish(stage: &Stage, feed: &Feed, window: Window) -> Result<Measured> 
 }
 
 async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
-    let mut stage = prepared(bench, times).await?;
-    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders_for(times));
+    let orders = orders_for(times);
+    let mut stage = prepared(bench, orders).await?;
+    let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders);
     let stop = CancellationToken::new();
     let mut workers = same_sql::work(&stage, &feed, &stop).await?;
     let window = window::measure(&mut stage, &feed, times, &mut workers).await?;
@@ -121,9 +130,10 @@ async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
 }
 
 async fn one_table(bench: &Bench, times: Times) -> Result<f64> {
-    let mut stage = prepared(bench, times).await?;
+    let orders = orders_for(times);
+    let mut stage = prepared(bench, orders).await?;
     obvious::create(&stage.pool).await?;
-    let feed = Feed::new(Target::Obvious, stage.pool.clone(), orders_for(times));
+    let feed = Feed::new(Target::Obvious, stage.pool.clone(), orders);
     let stop = CancellationToken::new();
     let mut workers = obvious::work(&stage.pool, &feed, &stop);
     let window = window::measure(&mut stage, &feed, times, &mut workers).await?;
