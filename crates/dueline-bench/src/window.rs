@@ -41,6 +41,7 @@ pub(crate) struct Window {
     pub until: Micros,
     before: Reading,
     after: Reading,
+    wal_bytes: f64,
 }
 
 impl Window {
@@ -58,6 +59,12 @@ impl Window {
     #[allow(clippy::cast_precision_loss)]
     pub fn rate(&self, tasks: i64) -> f64 {
         tasks as f64 / self.until.since(self.from).as_secs_f64()
+    }
+
+    /// Bytes of WAL per task.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn wal_per_task(&self, tasks: i64) -> f64 {
+        self.wal_bytes / tasks.max(1) as f64
     }
 
     /// Core-microseconds per task by process.
@@ -82,9 +89,10 @@ pub(crate) async fn measure(
         watch.until(stage, Instant::now() + ASK).await?;
     }
     watch.until(stage, Instant::now() + times.warm_up).await?;
-    let (from, before) = (stage.now().await?, read(stage)?);
+    let (from, before, wal) = (stage.now().await?, read(stage)?, wal(&stage.pool).await?);
     watch.until(stage, Instant::now() + times.measure).await?;
     let (until, after) = (stage.now().await?, read(stage)?);
+    let wal_bytes = self::wal(&stage.pool).await? - wal;
     feed.stop();
     crate::load::finish(clients).await?;
     let mut nobody = JoinSet::new();
@@ -98,7 +106,12 @@ pub(crate) async fn measure(
         }
         watch.until(stage, Instant::now() + ASK).await?;
     }
-    Ok(Window { from, until, before, after })
+    Ok(Window { from, until, before, after, wal_bytes })
+}
+
+/// Bytes of WAL that the server has written in all its life.
+async fn wal(pool: &Pool) -> Result<f64> {
+    Ok(sqlx::query_scalar(include_str!("../sql/wal.sql")).fetch_one(pool).await?)
 }
 
 /// A reading of the processor's counters for a stage's processes.

@@ -21,6 +21,8 @@ const MOST_PER_CORE: f64 = 50_000.0;
 /// What a contender came to.
 pub(crate) struct Measured {
     pub rate: f64,
+    /// Which part of the updates of a table was HOT.
+    hot: Vec<(String, f64)>,
     window: Window,
     tasks: i64,
     pub judgement: Judgement,
@@ -38,6 +40,10 @@ pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
         outcome.measure("tasks_per_s", "/s", ours.rate);
         for (process, cost) in ours.window.costs(ours.tasks) {
             outcome.measure(format!("cost_{process}"), "core-µs", cost);
+        }
+        outcome.measure("wal_per_task", "bytes", ours.window.wal_per_task(ours.tasks));
+        for (table, share) in &ours.hot {
+            outcome.measure(format!("hot_share_{table}"), "", *share);
         }
         outcome.judged(ours.judgement);
         bench.progress.say(&format!("steady {repeat} of {repeats}: the same SQL without Kafka"));
@@ -112,7 +118,8 @@ pub(crate) async fn feed_product(stage: &mut Stage, times: Times, orders: i64) -
 async fn finish(stage: &Stage, feed: &Feed, window: Window) -> Result<Measured> {
     let tasks = window.count(&stage.pool, include_str!("../../sql/finished.sql")).await?;
     let judgement = judge::judge(stage, feed.scheduled()).await?;
-    Ok(Measured { rate: window.rate(tasks), window, tasks, judgement })
+    let hot = sqlx::query_as(include_str!("../../sql/hot.sql")).fetch_all(&stage.pool).await?;
+    Ok(Measured { rate: window.rate(tasks), hot, window, tasks, judgement })
 }
 
 async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
