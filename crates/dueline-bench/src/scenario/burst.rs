@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use dueline_core::Micros;
 use dueline_store::client::{self, ScheduleMany};
 use dueline_testkit::wait;
@@ -64,7 +64,10 @@ async fn measure(bench: &Bench, outcome: &mut Outcome) -> Result<()> {
     let burst_at = stage.now().await?.plus(lead);
     schedule_burst(&stage, first_burst, burst, burst_at).await?;
     let now = stage.now().await?;
-    ensure!(now < burst_at, "the burst began before it was scheduled: the machine slowed down");
+    if now >= burst_at {
+        // No reason to lose all other results: the time of the burst then has scheduling in it.
+        bench.progress.say("the machine slowed down: the burst began while it was being scheduled");
+    }
     let begin = Instant::now() + burst_at.since(now).saturating_sub(2 * AHEAD);
     tokio::time::sleep_until(begin.into()).await;
     let plan = OpenLoop::from_now(&stage, first_trickle, trickle, TRICKLE_RATE).await?;
