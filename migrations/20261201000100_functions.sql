@@ -67,7 +67,7 @@ return encode(substr(sha256(
 -- The slot of a key among the slots of its queue (dueline_core::KeyHash::slot).
 create function dueline.slot_for(hash uuid, slots integer) returns integer
 language sql immutable parallel safe
-return ('x' || left(hash::text, 4))::bit(16)::integer % slots;
+return (get_byte(uuid_send(hash), 0) * 256 + get_byte(uuid_send(hash), 1)) % slots;
 
 -- The deadline as asked for. A delay runs from the business event (T3), and in UTC: a day has 24 hours whatever
 -- the session's time zone is.

@@ -212,9 +212,11 @@ declare
     n integer := coalesce(cardinality(keys), 0);
     way record;
     wrong text;
-    new_ids bigint[];
-    new_due timestamptz[];
-    new_tiers text[];
+    made_ords integer[];
+    made_keys text[];
+    made_ids bigint[];
+    made_due timestamptz[];
+    made_tiers text[];
     each record;
     answer dueline.receipt;
 begin
@@ -261,7 +263,7 @@ begin
         from input i
         order by i.key_hash
         on conflict (key_hash) do nothing
-        returning id, key_hash, due_at, tier
+        returning id, key_hash, due_at, tier, key
     ),
     alarms as (
         insert into dueline.due (id, next_at, lane, generation, attempt)
@@ -271,20 +273,21 @@ begin
         left join dueline.lane l on l.queue = way.queue and l.tier = m.tier
                                 and l.slot = dueline.slot_for(m.key_hash, way.slots)
     )
-    select array_agg(m.id order by a.ord), array_agg(m.due_at order by a.ord), array_agg(m.tier order by a.ord)
-    into new_ids, new_due, new_tiers
-    from generate_series(1, n) a (ord)
-    left join input i on i.ord = a.ord
-    left join made m on m.key_hash = i.key_hash;
+    select array_agg(i.ord), array_agg(m.key), array_agg(m.id), array_agg(m.due_at), array_agg(m.tier)
+    into made_ords, made_keys, made_ids, made_due, made_tiers
+    from made m
+    join input i on i.key_hash = m.key_hash;
     return query
-        select m.ord::integer, 'scheduled', m.id, schedule_many.kind, m.key, 'live', 0, m.due_at, m.tier
-        from unnest(keys, new_ids, new_due, new_tiers) with ordinality m (key, id, due_at, tier, ord)
-        where m.id is not null;
+        select m.ord, 'scheduled', m.id, schedule_many.kind, m.key, 'live', 0, m.due_at, m.tier
+        from unnest(made_ords, made_keys, made_ids, made_due, made_tiers) m (ord, key, id, due_at, tier);
+    if cardinality(made_ords) = n then
+        return;
+    end if;
     for each in
         select m.ord::integer as ord, m.key, m.due_at, m.delay, m.payload, m.headers
-        from unnest(keys, new_ids, due_at, delays, payloads, headers)
-             with ordinality m (key, id, due_at, delay, payload, headers, ord)
-        where m.id is null
+        from unnest(keys, due_at, delays, payloads, headers)
+             with ordinality m (key, due_at, delay, payload, headers, ord)
+        where m.ord <> all (coalesce(made_ords, '{}'))
         order by dueline.key_hash(way.queue, schedule_many.kind, m.key), m.ord
     loop
         answer := dueline.schedule(kind, each.key, each.due_at, each.delay, event_at, each.payload,

@@ -19,7 +19,7 @@ mod types;
 
 pub use error::{StoreError, Whose};
 pub use migrate::migrate;
-pub use pool::{PoolSettings, connect, connect_for_batches};
+pub use pool::{PoolSettings, Sessions, connect, connect_for_batches};
 pub use types::{PgInterval, Timestamptz};
 
 /// The pool that every part of this crate works on.

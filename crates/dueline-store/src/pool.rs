@@ -1,8 +1,11 @@
 //! Connections, and what every session of ours sets.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dueline_config::Postgres;
+use sqlx::Connection as _;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::{Pool, StoreError};
@@ -47,15 +50,18 @@ impl PoolSettings {
 }
 
 /// How relays and consumers have their statements planned. Each names its rows by key, a thousand at
-/// most, in tables that grow from nothing to millions within a minute: a plan that was kept from the
-/// empty table reads the full one from end to end, a thousand times, until the next `analyze` throws
-/// it away. So each execution is planned for the table as it is (some 0.5 ms for a batch), and walks an
-/// index in its order: sequential and bitmap scans read a whole backlog for the first hundred rows of
-/// it. What a batch reads is in memory or on a fast disk, and no plan is worth compiling.
-const PLANS_OF_BATCHES: [(&str, &str); 5] = [
-    ("plan_cache_mode", "force_custom_plan"),
+/// most, in tables that grow from nothing to millions within a minute. Planning anew each time costs
+/// more than a small batch takes to run; and a plan that was kept from the empty table, chosen by its
+/// cost, would read the full one from end to end until the next `analyze` throws it away. So plans are
+/// kept, and only one shape is allowed: walk an index in its order, and look each row up by key. That
+/// is the right plan at every size, so it cannot become stale. A test plans on empty tables and fills
+/// them.
+const PLANS_OF_BATCHES: [(&str, &str); 7] = [
+    ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
     ("random_page_cost", "1.1"),
     ("jit", "off"),
 ];
@@ -99,4 +105,92 @@ fn open(settings: &PoolSettings, plans: &[(&str, &str)]) -> Result<Pool, StoreEr
         .max_connections(settings.max_connections)
         .acquire_timeout(settings.connect_timeout)
         .connect_lazy_with(options))
+}
+
+/// A connection that was idle for longer is asked whether it still lives before it is used.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// Connections that stay with those who need one all the time.
+///
+/// The pool asks a connection whether it lives before and after each use: two round trips, which a
+/// small batch would wait for longer than for its first statement. What is kept here is trusted for
+/// a second. At most half of the pool is kept, so that everybody else finds a connection.
+#[derive(Debug)]
+pub struct Sessions {
+    pool: Pool,
+    kept: Mutex<Vec<(PoolConnection<sqlx::Postgres>, Instant)>>,
+}
+
+impl Sessions {
+    /// Keeps connections of this pool.
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self { pool, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// The pool behind.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A connection: a kept one, else one of the pool. Dropping it gives it back to the pool, which
+    /// closes it when it is broken.
+    ///
+    /// # Errors
+    /// When the pool has none in time.
+    pub async fn take(&self) -> Result<PoolConnection<sqlx::Postgres>, StoreError> {
+        // Bounded: each turn takes one out, and nothing is put in here.
+        while let Some((mut connection, since)) = self.pop() {
+            if since.elapsed() < TRUSTED_FOR || connection.ping().await.is_ok() {
+                return Ok(connection);
+            }
+        }
+        Ok(self.pool.acquire().await?)
+    }
+
+    /// Runs `work` on a connection, which is kept when it ended well.
+    ///
+    /// # Errors
+    /// When the pool has none in time, or what `work` answers.
+    pub async fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut sqlx::PgConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.take().await?;
+        let result = work(&mut connection).await;
+        match &result {
+            Ok(_) => self.keep(connection),
+            Err(_) => self.forget(),
+        }
+        result
+    }
+
+    /// Keeps a connection that ended its work well, and is in no transaction.
+    pub fn keep(&self, connection: PoolConnection<sqlx::Postgres>) {
+        if self.pool.is_closed() {
+            return;
+        }
+        let most = (self.pool.options().get_max_connections() / 2).max(1) as usize;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < most {
+            kept.push((connection, Instant::now()));
+        }
+    }
+
+    /// One connection broke: the others are probably of no use either.
+    pub fn forget(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Closes everything. The pool alone would wait for what is kept here.
+    pub async fn close(&self) {
+        let closing = self.pool.close();
+        self.forget();
+        closing.await;
+    }
+
+    fn pop(&self) -> Option<(PoolConnection<sqlx::Postgres>, Instant)> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
 }

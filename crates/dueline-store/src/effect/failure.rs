@@ -6,8 +6,8 @@ use dueline_core::letter::Reason;
 use dueline_core::{KeyHash, Micros};
 use sqlx::PgConnection;
 
-use super::batch::Guards;
 use super::handler::{Failure, Task};
+use super::steps::Guards;
 use crate::{Pool, StoreError, Timestamptz};
 
 /// How often a deadlock or serialization failure is tried again at once.

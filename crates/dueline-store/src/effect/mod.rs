@@ -14,6 +14,7 @@ mod failure;
 mod handler;
 mod session;
 mod sql_handler;
+mod steps;
 
 pub use batch::{Batch, Fate};
 pub use crash::{CrashMark, CrashMarks};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dueline_core::{KeyHash, Micros};
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::{Decode, PgExecutor, Postgres, Row as _, Type};
 
 use super::{instants, interval};
 use crate::{Pool, StoreError, Timestamptz};
@@ -54,6 +54,8 @@ pub struct Round {
     pub lanes_left_out: bool,
     /// The alarms, oldest first.
     pub claimed: Vec<Claimed>,
+    /// The bodies of those that live, in no particular order.
+    pub bodies: Vec<Body>,
 }
 
 /// The body of a task.
@@ -84,14 +86,14 @@ pub struct Body {
 /// # Errors
 /// When the database refuses or cannot be reached.
 pub async fn claim(
-    pool: &Pool,
+    db: impl PgExecutor<'_>,
     epoch: i64,
     cursors: &[Cursor],
     budget: usize,
     lease: Duration,
     not_after: Micros,
 ) -> Result<Round, StoreError> {
-    let rows = sqlx::query(include_str!("../../sql/relay/claim.sql"))
+    let row = sqlx::query(include_str!("../../sql/relay/claim.sql"))
         .bind(cursors.iter().map(|c| c.lane).collect::<Vec<_>>())
         .bind(instants(cursors.iter().map(|c| c.at)))
         .bind(cursors.iter().map(|c| c.id).collect::<Vec<_>>())
@@ -99,63 +101,102 @@ pub async fn claim(
         .bind(i32::try_from(budget).unwrap_or(i32::MAX))
         .bind(interval(lease))
         .bind(Timestamptz(not_after))
-        .fetch_all(pool)
+        .fetch_one(db)
         .await?;
-    let first =
-        rows.first().ok_or_else(|| StoreError::Unexpected("a claim without a row".into()))?;
-    let now = first.try_get::<Timestamptz, _>("now")?.into();
-    let ready_lanes = u32::try_from(first.try_get::<i64, _>("ready_lanes")?).unwrap_or(0);
-    let mut claimed = Vec::with_capacity(rows.len());
-    for row in &rows {
-        claimed.extend(read_claimed(row)?);
-    }
-    claimed.sort_unstable_by_key(|c| (c.next_at, c.id));
+    let ready_lanes = u32::try_from(row.try_get::<i64, _>("ready_lanes")?).unwrap_or(0);
     let lanes = usize::try_from(ready_lanes).unwrap_or(usize::MAX);
     Ok(Round {
-        now,
+        now: row.try_get::<Timestamptz, _>("now")?.into(),
         ready_lanes,
         share: (budget / lanes.max(1)).max(1),
         lanes_left_out: lanes > budget,
-        claimed,
+        claimed: read_claimed(&row)?,
+        bodies: read_bodies(&row, "body_id", "body_generation")?,
     })
 }
 
-/// `None` for the row that only carries the clock.
-pub(super) fn read_claimed(row: &PgRow) -> Result<Option<Claimed>, StoreError> {
-    let Some(id) = row.try_get::<Option<i64>, _>("id")? else { return Ok(None) };
-    Ok(Some(Claimed {
-        id,
-        lane: row.try_get("lane")?,
-        next_at: row.try_get::<Timestamptz, _>("next_at")?.into(),
-        generation: row.try_get("generation")?,
-        attempt: row.try_get("attempt")?,
-        fence: row.try_get("fence")?,
-        claim_no: row.try_get("claim_no")?,
-        claimed_at: row.try_get::<Timestamptz, _>("claimed_at")?.into(),
-    }))
+/// The claims of a row of arrays, oldest first. One row of arrays and not one row per claim: reading
+/// a row costs more than the claim that stands in it.
+pub(super) fn read_claimed(row: &PgRow) -> Result<Vec<Claimed>, StoreError> {
+    let ids: Vec<i64> = column(row, "id")?;
+    let lanes: Vec<i32> = column(row, "lane")?;
+    let next: Vec<Timestamptz> = column(row, "next_at")?;
+    let generations: Vec<i32> = column(row, "generation")?;
+    let attempts: Vec<i32> = column(row, "attempt")?;
+    let fences: Vec<i32> = column(row, "fence")?;
+    let claims: Vec<i32> = column(row, "claim_no")?;
+    let claimed: Vec<Timestamptz> = column(row, "claimed_at")?;
+    let lengths =
+        [lanes.len(), next.len(), generations.len(), attempts.len(), fences.len(), claims.len()];
+    same_length("claim", ids.len(), &lengths)?;
+    same_length("claim", ids.len(), &[claimed.len()])?;
+    Ok((0..ids.len())
+        .map(|i| Claimed {
+            id: ids[i],
+            lane: lanes[i],
+            next_at: next[i].into(),
+            generation: generations[i],
+            attempt: attempts[i],
+            fence: fences[i],
+            claim_no: claims[i],
+            claimed_at: claimed[i].into(),
+        })
+        .collect())
 }
 
-/// The bodies of these tasks, of those that live. Always read after the claim has committed.
+/// An array column; null is the empty one.
+fn column<'r, T>(row: &'r PgRow, name: &str) -> Result<Vec<T>, StoreError>
+where
+    Vec<T>: Decode<'r, Postgres> + Type<Postgres>,
+{
+    Ok(row.try_get::<Option<Vec<T>>, _>(name)?.unwrap_or_default())
+}
+
+fn same_length(step: &'static str, expected: usize, lengths: &[usize]) -> Result<(), StoreError> {
+    match lengths.iter().find(|length| **length != expected) {
+        None => Ok(()),
+        Some(actual) => Err(StoreError::Count { step, expected, actual: *actual }),
+    }
+}
+
+/// The bodies of these tasks, of those that live. Read after the alarms were claimed: a body of
+/// another generation than its claim belongs to a newer alarm.
 ///
 /// # Errors
 /// When the database refuses or cannot be reached.
-pub async fn bodies(pool: &Pool, ids: &[i64]) -> Result<Vec<Body>, StoreError> {
-    let rows =
-        sqlx::query(include_str!("../../sql/relay/bodies.sql")).bind(ids).fetch_all(pool).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Body {
-                id: row.try_get("id")?,
-                generation: row.try_get("generation")?,
-                kind: row.try_get("kind")?,
-                key: row.try_get("key")?,
-                key_hash: KeyHash(row.try_get::<uuid::Uuid, _>("key_hash")?.into_bytes()),
-                due_at: row.try_get::<Timestamptz, _>("due_at")?.into(),
-                payload: row.try_get("payload")?,
-                headers: row.try_get("headers")?,
-            })
+pub async fn bodies(db: impl PgExecutor<'_>, ids: &[i64]) -> Result<Vec<Body>, StoreError> {
+    let row =
+        sqlx::query(include_str!("../../sql/relay/bodies.sql")).bind(ids).fetch_one(db).await?;
+    read_bodies(&row, "id", "generation")
+}
+
+fn read_bodies(row: &PgRow, id: &str, generation: &str) -> Result<Vec<Body>, StoreError> {
+    let ids: Vec<i64> = column(row, id)?;
+    let generations: Vec<i32> = column(row, generation)?;
+    let kinds: Vec<String> = column(row, "kind")?;
+    let keys: Vec<String> = column(row, "key")?;
+    let hashes: Vec<uuid::Uuid> = column(row, "key_hash")?;
+    let due: Vec<Timestamptz> = column(row, "due_at")?;
+    let payloads: Vec<Option<String>> = column(row, "payload")?;
+    let headers: Vec<Option<String>> = column(row, "headers")?;
+    let lengths = [generations.len(), kinds.len(), keys.len(), hashes.len(), due.len()];
+    same_length("bodies", ids.len(), &lengths)?;
+    same_length("bodies", ids.len(), &[payloads.len(), headers.len()])?;
+    let numbers = ids.into_iter().zip(generations).zip(hashes).zip(due);
+    let texts = kinds.into_iter().zip(keys).zip(payloads).zip(headers);
+    Ok(numbers
+        .zip(texts)
+        .map(|((((id, generation), hash), due_at), (((kind, key), payload), headers))| Body {
+            id,
+            generation,
+            kind,
+            key,
+            key_hash: KeyHash(hash.into_bytes()),
+            due_at: due_at.into(),
+            payload,
+            headers,
         })
-        .collect()
+        .collect())
 }
 
 /// When the next waiting alarm behind these cursors rings (`None`: there is none), and the clock.
@@ -163,14 +204,14 @@ pub async fn bodies(pool: &Pool, ids: &[i64]) -> Result<Vec<Body>, StoreError> {
 /// # Errors
 /// When the database refuses or cannot be reached.
 pub async fn next_due(
-    pool: &Pool,
+    db: impl PgExecutor<'_>,
     cursors: &[Cursor],
 ) -> Result<(Option<Micros>, Micros), StoreError> {
     let row = sqlx::query(include_str!("../../sql/relay/next_due.sql"))
         .bind(cursors.iter().map(|c| c.lane).collect::<Vec<_>>())
         .bind(instants(cursors.iter().map(|c| c.at)))
         .bind(cursors.iter().map(|c| c.id).collect::<Vec<_>>())
-        .fetch_one(pool)
+        .fetch_one(db)
         .await?;
     let next: Option<Timestamptz> = row.try_get("next_at")?;
     Ok((next.map(Micros::from), row.try_get::<Timestamptz, _>("now")?.into()))

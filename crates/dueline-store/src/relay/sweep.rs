@@ -197,20 +197,15 @@ pub async fn republish(
     epoch: i64,
     again: &[Again],
 ) -> Result<Vec<Claimed>, StoreError> {
-    let rows = sqlx::query(include_str!("../../sql/relay/republish.sql"))
+    let row = sqlx::query(include_str!("../../sql/relay/republish.sql"))
         .bind(again.iter().map(|a| a.id).collect::<Vec<_>>())
         .bind(again.iter().map(|a| a.fence).collect::<Vec<_>>())
         .bind(again.iter().map(|a| whole_micros(a.lease)).collect::<Vec<_>>())
         .bind(again.iter().map(|a| a.consumed).collect::<Vec<_>>())
         .bind(epoch)
-        .fetch_all(pool)
+        .fetch_one(pool)
         .await?;
-    let mut claimed = Vec::with_capacity(rows.len());
-    for row in &rows {
-        claimed.extend(read_claimed(row)?);
-    }
-    claimed.sort_unstable_by_key(|c| (c.next_at, c.id));
-    Ok(claimed)
+    read_claimed(&row)
 }
 
 /// Lets leases go on: (id, fence seen, new lease). Returns the ids extended.

@@ -96,6 +96,10 @@ pub async fn apply(pool: &Pool, config: &Config) -> Result<Plan, StoreError> {
         widen(&mut connection, config, &diff).await?;
         remove::remove(&mut connection, &diff).await?;
     }
+    // Given back before the session ends: its end reaches the server a moment after us.
+    sqlx::query(include_str!("../../../sql/operate/apply_unlock.sql"))
+        .execute(&mut connection)
+        .await?;
     connection.close().await?;
     Ok(plan)
 }
