@@ -183,7 +183,7 @@ fn relay(section: &mut Section) -> Relay {
         batch_max: section.number("batch_max", 1_000, 100..=1_000),
         max_in_flight: section.number("max_in_flight", 20_000, 1_000..=1_000_000),
         poll_pause: section.span("poll_pause", ms(150), ms(10)..=s(60)),
-        busy_pause_min: section.span("busy_pause_min", ms(2), ms(0)..=s(1)),
+        busy_pause_min: section.span("busy_pause_min", ms(1), ms(0)..=s(1)),
         busy_pause_max: section.span("busy_pause_max", ms(25), ms(1)..=s(1)),
         window_min: section.span("window_min", ms(300), ms(10)..=s(60)),
         window_max: section.span("window_max", s(30), ms(100)..=s(3_600)),

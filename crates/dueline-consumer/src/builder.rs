@@ -10,7 +10,7 @@ use dueline_service::backoff::Pauses;
 use dueline_service::{CancellationToken, Health};
 use dueline_store::effect::{CrashMarks, Effect, SqlHandler, check_session, known_kinds};
 use dueline_store::operate::instance::{self, Instance};
-use dueline_store::{Pool, PoolSettings, StoreError};
+use dueline_store::{Pool, PoolSettings, Sessions, StoreError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -101,6 +101,7 @@ impl ConsumerBuilder {
         let effects = effects(&config, &queues, handlers, &pool).await?;
         let process = Process {
             connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
+            sessions: Arc::new(Sessions::new(pool.clone())),
             alarms: Alarms::new(health.clone()),
             config: Arc::new(config),
             health,
@@ -116,6 +117,7 @@ struct Process {
     config: Arc<Config>,
     pool: Pool,
     connections: Arc<Semaphore>,
+    sessions: Arc<Sessions>,
     alarms: Alarms,
     health: Health,
     instance: Instance,
@@ -146,7 +148,7 @@ impl Process {
             // One queue that cannot go on takes the process down cleanly: a supervisor starts it again.
             stop.cancel();
         }
-        process.pool.close().await;
+        process.sessions.close().await;
         result
     }
 
@@ -187,6 +189,7 @@ impl Process {
         let context = Arc::new(Context {
             queue: queue.name.clone(),
             pool: self.pool.clone(),
+            sessions: Arc::clone(&self.sessions),
             connections: Arc::clone(&self.connections),
             role: self.config.postgres.handler_role.clone(),
             marks: CrashMarks::new(self.pool.clone(), queue.group.clone()),

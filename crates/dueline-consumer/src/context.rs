@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dueline_core::RetryPolicy;
-use dueline_store::Pool;
 use dueline_store::effect::{CrashMarks, Effect};
+use dueline_store::{Pool, Sessions};
 use tokio::sync::Semaphore;
 
 use crate::alarm::Alarms;
@@ -23,6 +23,8 @@ pub(crate) struct KindSpec {
 pub(crate) struct Context {
     pub queue: String,
     pub pool: Pool,
+    /// Its connections that batches keep; the same for all queues.
+    pub sessions: Arc<Sessions>,
     /// As many permits as the pool has connections: who waits here is in no trouble.
     pub connections: Arc<Semaphore>,
     /// The role that handlers run as.

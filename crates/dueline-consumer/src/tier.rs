@@ -2,11 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dueline_kafka::TopicPartition;
 
 use crate::message::Message;
+
+/// So many messages are worth a batch beside the one that runs.
+const CROWD: usize = 100;
+/// A batch that runs for longer no longer keeps others from starting.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// One tier of a queue: its topic, its workers, its messages in hand. Tiers never wait for each other.
 #[derive(Debug)]
@@ -14,6 +19,8 @@ pub(crate) struct Tier {
     pub topic: Arc<str>,
     /// Batches under way.
     pub running: usize,
+    /// When the last batch was started.
+    started: Option<Instant>,
     waiting: Vec<(Arc<str>, VecDeque<Message>)>,
     /// Rows that were locked when they were looked at.
     later: Vec<Message>,
@@ -24,12 +31,27 @@ pub(crate) struct Tier {
 impl Tier {
     pub fn new(topic: Arc<str>, kinds: impl IntoIterator<Item = Arc<str>>) -> Self {
         let waiting = kinds.into_iter().map(|kind| (kind, VecDeque::new())).collect();
-        Self { topic, running: 0, waiting, later: Vec::new(), turn: 0 }
+        Self { topic, running: 0, started: None, waiting, later: Vec::new(), turn: 0 }
     }
 
     /// Messages in hand that are not under way.
     pub fn len(&self) -> usize {
         self.later.len() + self.waiting.iter().map(|(_, queue)| queue.len()).sum::<usize>()
+    }
+
+    /// A batch starts now.
+    pub fn start(&mut self, now: Instant) {
+        self.running += 1;
+        self.started = Some(now);
+    }
+
+    /// When a batch may start beside the one that runs; `None`: now. What trickles in while a batch
+    /// runs is better served together by the next one than each by itself: the fixed cost of a batch
+    /// is that of dozens of tasks. A crowd, or a batch that takes long, gets company.
+    pub fn company_at(&self, now: Instant) -> Option<Instant> {
+        let waiting: usize = self.waiting.iter().map(|(_, queue)| queue.len()).sum();
+        let at = self.started? + PATIENCE;
+        (self.running > 0 && waiting < CROWD && now < at).then_some(at)
     }
 
     /// Takes a message in, behind the others of its kind.

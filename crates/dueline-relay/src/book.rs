@@ -222,7 +222,14 @@ mod tests {
     }
 
     fn round(claimed: Vec<Claimed>, share: usize) -> Round {
-        Round { now: Micros(2_000), ready_lanes: 2, share, lanes_left_out: false, claimed }
+        Round {
+            now: Micros(2_000),
+            ready_lanes: 2,
+            share,
+            lanes_left_out: false,
+            claimed,
+            bodies: Vec::new(),
+        }
     }
 
     #[test]

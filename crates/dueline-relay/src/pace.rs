@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 const FULL: usize = 500;
 /// Time constant of the arrival rate's moving average.
 const MEMORY: Duration = Duration::from_millis(500);
-/// At this rate (rows a second) the pause is two thirds of the way to its longest.
-const KNEE: f64 = 15_000.0;
+/// At this rate (rows a second) the pause is two thirds of the way to its longest. It grows with the
+/// square of the rate: a few thousand tasks a second leave the machine idle, and are better served
+/// early than together.
+const KNEE: f64 = 25_000.0;
 /// What a look back may cost: a tenth of the scanning time, so it rests nine times as long as it
 /// took.
 const REST: u32 = 9;
@@ -37,7 +39,7 @@ impl Pace {
         if more || rows >= FULL {
             return Duration::ZERO;
         }
-        let share = 1.0 - (-self.rate / KNEE).exp();
+        let share = 1.0 - (-(self.rate / KNEE).powi(2)).exp();
         self.min + (self.max - self.min).mul_f64(share.clamp(0.0, 1.0))
     }
 }

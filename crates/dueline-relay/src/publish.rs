@@ -15,7 +15,7 @@ use dueline_kafka::{
 };
 use dueline_service::CancellationToken;
 use dueline_store::relay::{self, Body, Claimed};
-use dueline_store::{Pool, StoreError};
+use dueline_store::{Pool, Sessions, StoreError};
 use tokio::sync::Notify;
 
 use crate::gate::Gate;
@@ -40,7 +40,16 @@ pub(crate) struct Ticket {
     pub(crate) next_at: Micros,
     pub(crate) fence: i32,
     pub(crate) claimed_at: Micros,
+    /// When the claim's answer was there.
+    pub(crate) answered: Instant,
     pub(crate) route: Arc<Route>,
+}
+
+impl Ticket {
+    /// How long after its due time the broker has the message, when it reports now.
+    fn lateness(&self, now: Instant) -> Duration {
+        self.claimed_at.since(self.next_at) + now.saturating_duration_since(self.answered)
+    }
 }
 
 /// How a publisher works.
@@ -57,7 +66,7 @@ pub(crate) struct Settings {
 /// Everything about producing that the loops share.
 pub(crate) struct Publisher {
     pub(crate) settings: Settings,
-    pub(crate) pool: Pool,
+    pub(crate) sessions: Sessions,
     admin: Admin,
     producer: RwLock<Arc<Producer<Ticket>>>,
     pub tracker: Mutex<(i64, Tracker)>,
@@ -84,7 +93,7 @@ impl Publisher {
         let (producer, reports) = create(&settings)?;
         let publisher = Self {
             settings,
-            pool,
+            sessions: Sessions::new(pool),
             admin,
             producer: RwLock::new(Arc::new(producer)),
             tracker: Mutex::new((0, Tracker::new())),
@@ -135,7 +144,7 @@ impl Publisher {
         std::mem::take(&mut *locked(&self.returned))
     }
 
-    /// Produces what was claimed by `epoch`. The claims are committed and known to the tracker.
+    /// [`Publisher::produce`] of claims whose bodies are still to be read.
     ///
     /// # Errors
     /// When the bodies cannot be read: the alarms are queued for release then.
@@ -148,16 +157,32 @@ impl Publisher {
         if claims.is_empty() {
             return Ok(());
         }
+        let answered = Instant::now();
         let ids: Vec<i64> = claims.iter().map(|(claim, _)| claim.id).collect();
-        let bodies = match relay::bodies(&self.pool, &ids).await {
-            Ok(bodies) => bodies,
+        match self.sessions.run(async |db| relay::bodies(db, &ids).await).await {
+            Ok(bodies) => {
+                self.produce(epoch, source, claims, bodies, answered);
+                Ok(())
+            }
             Err(error) => {
                 for (claim, route) in claims {
-                    self.queue_release(ticket(epoch, claim, route), None);
+                    self.queue_release(ticket(epoch, claim, route, answered), None);
                 }
-                return Err(error);
+                Err(error)
             }
-        };
+        }
+    }
+
+    /// Produces what was claimed by `epoch`; the claims are committed and known to the tracker.
+    /// `answered`: when the claim's answer was there.
+    pub fn produce(
+        &self,
+        epoch: i64,
+        source: &str,
+        claims: &[(Claimed, Arc<Route>)],
+        bodies: Vec<Body>,
+        answered: Instant,
+    ) {
         let bodies: HashMap<i64, Body> = bodies.into_iter().map(|body| (body.id, body)).collect();
         let producer = self.producer();
         locked(&self.gate).sending(Instant::now(), self.in_flight());
@@ -165,14 +190,13 @@ impl Publisher {
             match bodies.get(&claim.id) {
                 Some(body) if body.generation == claim.generation => {
                     let record = message::record(&route.topic, source, claim, body);
-                    self.send(&producer, record, ticket(epoch, claim, route));
+                    self.send(&producer, record, ticket(epoch, claim, route, answered));
                 }
                 // Rescheduled, cancelled or finished since the claim: its newer alarm stands by
                 // itself.
                 _ => self.resolve(epoch, (claim.claimed_at, claim.id)),
             }
         }
-        Ok(())
     }
 
     fn send(&self, producer: &Producer<Ticket>, record: Record<'_>, ticket: Ticket) {
@@ -214,6 +238,7 @@ impl Publisher {
         {
             let mut tracker = locked(&self.tracker);
             let mut gate = locked(&self.gate);
+            let mut last: Option<&Arc<Route>> = None;
             for report in reports.iter() {
                 let ticket = &report.ticket;
                 let claim = (ticket.claimed_at, ticket.id);
@@ -221,13 +246,18 @@ impl Publisher {
                 match &report.outcome {
                     Outcome::Delivered { .. } => {
                         ticket.route.published.increment(1);
-                        gate.delivered(now, &ticket.route.topic);
+                        ticket.route.acknowledged.record(ticket.lateness(now).as_secs_f64());
+                        if last.is_none_or(|route| !Arc::ptr_eq(route, &ticket.route)) {
+                            gate.delivered(now, &ticket.route.topic);
+                            last = Some(&ticket.route);
+                        }
                         if current {
                             tracker.1.resolve(claim);
                         }
                     }
                     Outcome::Unknown { error } => {
                         ticket.route.unknown.increment(1);
+                        last = None;
                         gate.failed(now, &ticket.route.topic, &error.to_string());
                         if current {
                             tracker.1.unknown(claim);
@@ -323,7 +353,7 @@ impl Publisher {
     }
 }
 
-fn ticket(epoch: i64, claim: &Claimed, route: &Arc<Route>) -> Ticket {
+fn ticket(epoch: i64, claim: &Claimed, route: &Arc<Route>, answered: Instant) -> Ticket {
     Ticket {
         epoch,
         id: claim.id,
@@ -331,6 +361,7 @@ fn ticket(epoch: i64, claim: &Claimed, route: &Arc<Route>) -> Ticket {
         next_at: claim.next_at,
         fence: claim.fence,
         claimed_at: claim.claimed_at,
+        answered,
         route: Arc::clone(route),
     }
 }

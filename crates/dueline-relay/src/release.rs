@@ -47,7 +47,7 @@ impl Publisher {
             self.park_oversized(&large).await?;
         }
         let claims: Vec<(i64, i32)> = plain.iter().map(|r| (r.ticket.id, r.ticket.fence)).collect();
-        let released = relay::release(&self.pool, &claims).await?;
+        let released = relay::release(self.sessions.pool(), &claims).await?;
         tracing::info!(alarms = released.len(), of = claims.len(), "released: not written");
         let mut returned = locked(&self.returned);
         for release in plain {
@@ -68,7 +68,7 @@ impl Publisher {
                 error: release.oversized.clone().unwrap_or_default(),
             })
             .collect();
-        crate::sweep::park(&self.pool, &parking).await?;
+        crate::sweep::park(self.sessions.pool(), &parking).await?;
         for release in releases {
             self.resolve(release.ticket.epoch, (release.ticket.claimed_at, release.ticket.id));
         }

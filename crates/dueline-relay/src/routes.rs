@@ -18,6 +18,8 @@ pub(crate) struct Route {
     pub group: String,
     /// Due → claimed.
     pub lateness: Histogram,
+    /// Due → acknowledged by the broker.
+    pub acknowledged: Histogram,
     /// Claims.
     pub claimed: Counter,
     /// Delivery reports: delivered.
@@ -47,6 +49,10 @@ impl Route {
             topic,
             group: group.to_owned(),
             lateness: metrics::histogram!("dueline_relay_lateness_seconds", &labels()),
+            acknowledged: metrics::histogram!(
+                "dueline_relay_acknowledged_lateness_seconds",
+                &labels()
+            ),
             claimed: counter("dueline_relay_claimed_total"),
             published: counter("dueline_relay_published_total"),
             released: counter("dueline_relay_released_total"),

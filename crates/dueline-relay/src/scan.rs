@@ -212,7 +212,10 @@ impl Scan {
         let (epoch, horizon) = (shared.epoch(), shared.horizon());
         let ticket = shared.open_claim();
         let lease = shared.config.relay.lease;
-        let answer = relay::claim(&shared.pool, epoch, cursors, budget, lease, horizon).await;
+        let sessions = &shared.publisher.sessions;
+        let answer = sessions
+            .run(async |db| relay::claim(db, epoch, cursors, budget, lease, horizon).await)
+            .await;
         if back {
             self.rest.took(Instant::now(), began.elapsed());
         }
@@ -224,6 +227,7 @@ impl Scan {
                 return Err(error.into());
             }
         };
+        let answered = Instant::now();
         metrics::histogram!("dueline_relay_claim_seconds").record(began.elapsed().as_secs_f64());
         metrics::histogram!("dueline_relay_claim_size").record(round.claimed.len() as f64);
         shared.read_clock(round.now, began);
@@ -235,7 +239,10 @@ impl Scan {
             shared.passed_all();
         }
         let claims = shared.claimed(epoch, ticket, std::mem::take(&mut round.claimed));
-        shared.publish(epoch, &claims).await?;
+        if !claims.is_empty() {
+            let bodies = std::mem::take(&mut round.bodies);
+            shared.publisher.produce(epoch, &shared.source(), &claims, bodies, answered);
+        }
         Ok((claims.len(), applied.more))
     }
 }
@@ -244,7 +251,8 @@ impl Scan {
 async fn look(shared: &Shared, cursors: &[Cursor]) -> Result<Option<(Duration, Then)>, RelayError> {
     let relay = &shared.config.relay;
     let began = Instant::now();
-    let (next, now) = relay::next_due(&shared.pool, cursors).await?;
+    let sessions = &shared.publisher.sessions;
+    let (next, now) = sessions.run(async |db| relay::next_due(db, cursors).await).await?;
     shared.read_clock(now, began);
     let horizon = shared.horizon();
     let next = next.unwrap_or(Micros(i64::MAX));

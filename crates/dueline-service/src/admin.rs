@@ -24,9 +24,9 @@ const MAX_CONNECTION_AGE: Duration = Duration::from_secs(60);
 /// pile up otherwise.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Bucket bounds of every histogram whose name ends with `_seconds`.
-const SECONDS: [f64; 17] = [
-    0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    300.0, 3_600.0,
+const SECONDS: [f64; 22] = [
+    0.001, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0, 86_400.0,
 ];
 /// Bucket bounds of every histogram whose name ends with `_size`: rows, messages.
 const SIZES: [f64; 10] = [1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0, 600.0, 800.0, 1_000.0];

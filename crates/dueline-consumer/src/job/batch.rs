@@ -190,7 +190,7 @@ impl BatchJob {
             // The semaphore is never closed.
             let _connection = self.context.connections.acquire().await;
             let began = Instant::now();
-            let result = batch.run(&self.context.pool, part).await;
+            let result = batch.run_in(&self.context.sessions, part).await;
             self.labels.batch(part.len(), began.elapsed(), &result);
             match result {
                 Err(Trouble::Environment { free: true, .. }) if free_retries < MAX_FREE_RETRIES => {

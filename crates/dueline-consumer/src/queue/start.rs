@@ -47,9 +47,13 @@ impl QueueLoop {
                 if self.tiers[tier].running >= self.bounds.workers {
                     return;
                 }
+                if let Some(at) = self.tiers[tier].company_at(now) {
+                    self.wake_at(at);
+                    return;
+                }
                 let Some(max) = self.permit(&kind, now) else { continue };
                 let messages = self.tiers[tier].take(&kind, max);
-                self.start_batch(tier, &kind, messages);
+                self.start_batch(tier, &kind, messages, now);
                 started = true;
             }
             if !started {
@@ -70,7 +74,7 @@ impl QueueLoop {
         }
     }
 
-    fn start_batch(&mut self, tier: usize, kind: &Arc<str>, messages: Vec<Message>) {
+    fn start_batch(&mut self, tier: usize, kind: &Arc<str>, messages: Vec<Message>, now: Instant) {
         let Some(job) = self.job(tier, kind) else { return };
         let mut counts: HashMap<TopicPartition, usize> = HashMap::new();
         for message in &messages {
@@ -83,7 +87,7 @@ impl QueueLoop {
                 Taken { partition, assignment, count }
             })
             .collect();
-        self.tiers[tier].running += 1;
+        self.tiers[tier].start(now);
         let kind = Arc::clone(kind);
         self.jobs.spawn(async move {
             Done::Batch { tier: Some(tier), kind, taken, report: job.run(messages).await }
