@@ -8,6 +8,7 @@ mod sql {
     mod bulk;
     mod concurrency;
     mod constraints;
+    mod counts;
     mod drift;
     mod effect;
     mod effect_faults;

@@ -17,6 +17,20 @@ pub const ROLE: &str = "dueline_handler";
 /// The lock timeout of a consumer's sessions.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// A consumer's session settings.
+pub fn settings(url: &str) -> PoolSettings {
+    PoolSettings {
+        url: url.to_owned(),
+        application_name: "effect-test".to_owned(),
+        max_connections: 8,
+        statement_timeout: Duration::from_secs(10),
+        lock_timeout: LOCK_TIMEOUT,
+        idle_in_transaction_timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(10),
+        options: Vec::new(),
+    }
+}
+
 /// A bench with the shop's kind registered, and sessions set as a consumer sets them.
 pub struct Lab {
     bench: Bench,
@@ -45,16 +59,7 @@ impl Lab {
 
     /// A pool with a consumer's session settings.
     pub fn connect(url: &str) -> Result<Pool> {
-        Ok(dueline_store::connect(&PoolSettings {
-            url: url.to_owned(),
-            application_name: "effect-test".to_owned(),
-            max_connections: 8,
-            statement_timeout: Duration::from_secs(10),
-            lock_timeout: LOCK_TIMEOUT,
-            idle_in_transaction_timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(10),
-            options: Vec::new(),
-        })?)
+        Ok(dueline_store::connect(&settings(url))?)
     }
 
     /// The shop's handler.

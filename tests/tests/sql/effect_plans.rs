@@ -8,9 +8,9 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use super::effect::{Lab, is_done};
 
 /// Each hot statement with arguments of the right types.
-const STATEMENTS: [(&str, &str, &str); 5] = [
+pub const STATEMENTS: [(&str, &str, &str); 5] = [
     ("admit", include_str!("../../../crates/dueline-store/sql/effect/admit.sql"),
-     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], 'x'"),
+     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], 'x', 'none'"),
     ("settle", include_str!("../../../crates/dueline-store/sql/effect/settle.sql"),
      "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array['done'], 'x'"),
     ("early", include_str!("../../../crates/dueline-store/sql/effect/early.sql"),

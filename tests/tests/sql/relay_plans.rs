@@ -5,21 +5,17 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
+use super::effect::settings;
 use super::relay_ground::Ground;
 
 /// A statement and arguments of the right types.
-type Hot = (&'static str, &'static str, &'static str);
+type Hot<'a> = (&'static str, &'a str, &'static str);
 
 const LANES: &str = "array[1,2,3,4,5,6,7,8], array_fill('-infinity'::timestamptz, array[8]),
                      array_fill(0::bigint, array[8])";
 
 /// Every statement that runs more often than once in a while.
-const STATEMENTS: [Hot; 9] = [
-    (
-        "claim",
-        include_str!("../../../crates/dueline-store/sql/relay/claim.sql"),
-        "{lanes}, 1, 1000, '1 minute', 'infinity'",
-    ),
+const STATEMENTS: [Hot<'static>; 8] = [
     ("next_due", include_str!("../../../crates/dueline-store/sql/relay/next_due.sql"), "{lanes}"),
     (
         "bodies",
@@ -61,6 +57,38 @@ const STATEMENTS: [Hot; 9] = [
     ),
 ];
 
+/// The two statements of the function `dueline.claim`, as the database has them, with parameters for
+/// its arguments.
+async fn claim_statements(connection: &mut sqlx::PgConnection) -> Result<[String; 2]> {
+    let source = "select prosrc from pg_proc where oid = 'dueline.claim'::regproc";
+    let source: String = sqlx::query_scalar(source).fetch_one(connection).await?;
+    let (_, body) = source.split_once("begin\n").expect("a body");
+    let (claim, rest) = body.split_once(';').expect("the claim");
+    let (_, rest) = rest.split_once("then\n").expect("a condition");
+    let (bodies, _) = rest.split_once(';').expect("the bodies");
+    let plain = |text: &str| {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("into "));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let mut claim = plain(claim);
+    for (name, parameter) in [
+        ("claim.lanes", "$1::integer[]"),
+        ("claim.cursor_at", "$2::timestamptz[]"),
+        ("claim.cursor_id", "$3::bigint[]"),
+        ("claim.relay_epoch", "$4::bigint"),
+        ("claim.budget", "$5::integer"),
+        ("claim.lease", "$6::interval"),
+        ("claim.not_after", "$7::timestamptz"),
+    ] {
+        assert!(claim.contains(name), "{name} is not in {claim}");
+        claim = claim.replace(name, parameter);
+    }
+    Ok([claim, plain(bodies).replace("claim.id", "$1::bigint[]")])
+}
+
+const CLAIM_ARGUMENTS: &str = "{lanes}, 1, 1000, '1 minute', 'infinity'";
+const BODIES_ARGUMENTS: &str = "array_fill(1::bigint, array[1000])";
+
 async fn crowd() -> Result<Ground> {
     let ground = Ground::new().await?;
     for lane in &ground.lanes {
@@ -78,7 +106,7 @@ async fn plan(
     connection: &mut sqlx::PgConnection,
     mode: &str,
     options: &str,
-    (_, sql, arguments): Hot,
+    (_, sql, arguments): Hot<'_>,
 ) -> Result<String> {
     let arguments = arguments.replace("{lanes}", LANES);
     let mut tx = connection.begin().await?;
@@ -98,8 +126,10 @@ async fn plan(
 async fn s07_the_relays_statements_walk_indexes_also_with_generic_plans() -> Result<()> {
     let ground = crowd().await?;
     let mut connection = ground.pool.acquire().await?;
+    let [claim, bodies] = claim_statements(&mut connection).await?;
+    let inner = [("claim", &*claim, CLAIM_ARGUMENTS), ("its bodies", &*bodies, BODIES_ARGUMENTS)];
     for mode in ["force_generic_plan", "force_custom_plan"] {
-        for hot in STATEMENTS {
+        for hot in STATEMENTS.into_iter().chain(inner) {
             let plan = plan(&mut connection, mode, "", hot).await?;
             for table in ["task", "due"] {
                 let scan = format!("Seq Scan on {table}");
@@ -116,10 +146,47 @@ async fn h02_the_claim_reads_what_it_takes_and_little_more() -> Result<()> {
     let ground = crowd().await?;
     let mut connection = ground.pool.acquire().await?;
     let options = "(analyze, buffers, timing off)";
-    let plan = plan(&mut connection, "force_generic_plan", options, STATEMENTS[0]).await?;
+    let [claim, _] = claim_statements(&mut connection).await?;
+    let hot = ("claim", &*claim, CLAIM_ARGUMENTS);
+    let plan = plan(&mut connection, "force_generic_plan", options, hot).await?;
     let conditions = plan.lines().filter(|l| l.contains("Index Cond") && l.contains("lane"));
     let bounded = |l: &str| l.contains("statement_timestamp()") && l.contains("ROW(next_at, id)");
     assert_eq!(conditions.filter(|l| bounded(l)).count(), 2, "{plan}");
     assert!(!plan.contains("Rows Removed by Filter"), "{plan}");
+    Ok(())
+}
+
+/// A plan that a session made for empty tables is kept while they fill: it has to be the right one
+/// then, too, and whatever the planner believes.
+#[tokio::test]
+async fn s07_a_plan_kept_from_empty_tables_is_the_one_for_full_ones() -> Result<()> {
+    let ground = Ground::new().await?;
+    let pool = dueline_store::connect_for_batches(&settings(&ground.url()))?;
+    let mut connection = pool.acquire().await?;
+    let [claim, bodies] = claim_statements(&mut connection).await?;
+    let inner = [("claim", &*claim, CLAIM_ARGUMENTS), ("its bodies", &*bodies, BODIES_ARGUMENTS)];
+    let effects = super::effect_plans::STATEMENTS;
+    let all: Vec<Hot<'_>> = STATEMENTS.into_iter().chain(inner).chain(effects).collect();
+    let mut empty = Vec::new();
+    for hot in &all {
+        empty.push(plan(&mut connection, "force_generic_plan", "(costs off)", *hot).await?);
+    }
+    for lane in &ground.lanes {
+        ground.lay(*lane, 30_000, -15_000).await?;
+    }
+    sqlx::raw_sql(
+        "insert into dueline.dedupe (key_hash, finished_at, generation, attempt, outcome)
+         select key_hash, now(), 0, 0, 'done' from dueline.task;
+         analyze dueline.task; analyze dueline.due; analyze dueline.dedupe; analyze dueline.lane",
+    )
+    .execute(&ground.pool)
+    .await?;
+    for (hot, before) in all.iter().zip(empty) {
+        let after = plan(&mut connection, "force_generic_plan", "(costs off)", *hot).await?;
+        for scan in ["Seq Scan on task", "Seq Scan on due", "Seq Scan on dedupe", "Hash Join"] {
+            assert!(!before.contains(scan), "{}: {scan}\n{before}", hot.0);
+            assert!(!after.contains(scan), "{}: {scan}\n{after}", hot.0);
+        }
+    }
     Ok(())
 }
