@@ -1,4 +1,5 @@
 -- The obvious design: one table, a state, a partial index over what waits, and the keys that were handled as text.
+-- Storage and vacuum are left as the server has them, as whoever writes this first leaves them.
 create table job (
     id           bigint generated always as identity primary key,
     kind         text not null,
@@ -11,9 +12,7 @@ create table job (
     lease_until  timestamptz,
     finished_at  timestamptz,
     unique (kind, key)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
-        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0,
-        autovacuum_analyze_threshold = 100000);
+);
 
 create index job_waiting on job (due_at) where state = 0;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use dueline_core::Micros;
 use dueline_store::effect::{Batch, Fate, SqlHandler, Task};
-use dueline_store::relay::{self, Body, Claimed, Cursor};
-use dueline_store::{Pool, PoolSettings};
+use dueline_store::relay::{self, Body, Cursor, Round};
+use dueline_store::{Pool, PoolSettings, Sessions};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -42,26 +42,32 @@ pub(crate) async fn work(
     let (batches, taken) = mpsc::channel(AHEAD);
     let taken = Arc::new(Mutex::new(taken));
     let mut tasks = JoinSet::new();
-    let claimer = Claimer::register(pool.clone(), &stage.config.relay).await?;
+    let sessions = Arc::new(Sessions::new(pool));
+    let claimer = Claimer::register(Arc::clone(&sessions), &stage.config.relay).await?;
     tasks.spawn(claimer.run(batches, stop.clone()));
     for _ in 0..WORKERS {
-        let (pool, role, handler) = (pool.clone(), role.clone(), Arc::clone(&handler));
+        let (sessions, role, handler) = (Arc::clone(&sessions), role.clone(), Arc::clone(&handler));
         let (taken, feed) = (Arc::clone(&taken), Arc::clone(feed));
         tasks.spawn(async move {
             loop {
                 // The lock is held while waiting: whoever has it takes the next batch.
                 let next = taken.lock().await.recv().await;
                 let Some(tasks) = next else { return Ok(()) };
-                feed.done(apply(&pool, &role, &handler, tasks).await?);
+                feed.done(apply(&sessions, &role, &handler, tasks).await?);
             }
         });
     }
     Ok(tasks)
 }
 
-async fn apply(pool: &Pool, role: &str, effect: &SqlHandler, mut tasks: Vec<Task>) -> Result<i64> {
+async fn apply(
+    sessions: &Sessions,
+    role: &str,
+    effect: &SqlHandler,
+    mut tasks: Vec<Task>,
+) -> Result<i64> {
     let batch = Batch { queue: QUEUE, role, effect, repeated: 0 };
-    let fates = match batch.run(pool, &mut tasks).await {
+    let fates = match batch.run_in(sessions, &mut tasks).await {
         Ok(fates) => fates,
         Err(trouble) => bail!("the batch failed: {trouble:?}"),
     };
@@ -72,7 +78,7 @@ async fn apply(pool: &Pool, role: &str, effect: &SqlHandler, mut tasks: Vec<Task
 
 /// The claims of a relay, without its bookkeeping of deliveries.
 struct Claimer {
-    pool: Pool,
+    sessions: Arc<Sessions>,
     epoch: i64,
     lease: Duration,
     window: Duration,
@@ -82,16 +88,17 @@ struct Claimer {
 }
 
 impl Claimer {
-    async fn register(pool: Pool, config: &dueline_config::Relay) -> Result<Self> {
-        let epoch = relay::register(&pool, "bench", env!("CARGO_PKG_VERSION")).await?;
-        let lanes: Vec<i32> = relay::lanes(&pool).await?.into_iter().map(|l| l.lane).collect();
-        let taken = relay::take_free(&pool, epoch, &lanes, lanes.len()).await?;
+    async fn register(sessions: Arc<Sessions>, config: &dueline_config::Relay) -> Result<Self> {
+        let pool = sessions.pool();
+        let epoch = relay::register(pool, "bench", env!("CARGO_PKG_VERSION")).await?;
+        let lanes: Vec<i32> = relay::lanes(pool).await?.into_iter().map(|l| l.lane).collect();
+        let taken = relay::take_free(pool, epoch, &lanes, lanes.len()).await?;
         let heads = taken
             .into_iter()
             .map(|lane| Cursor { lane, at: relay::BEGINNING, id: i64::MIN })
             .collect();
         Ok(Self {
-            pool,
+            sessions,
             epoch,
             lease: config.lease,
             window: config.window_min,
@@ -108,10 +115,10 @@ impl Claimer {
     ) -> Result<()> {
         let kind: Arc<str> = KIND.into();
         while !stop.is_cancelled() {
-            let claimed = self.claim().await?;
-            let few = claimed.len() < usize::try_from(BATCH)? / 2;
-            if !claimed.is_empty() {
-                let tasks = self.read(&kind, claimed).await?;
+            let round = self.claim().await?;
+            let few = round.claimed.len() < usize::try_from(BATCH)? / 2;
+            if !round.claimed.is_empty() {
+                let tasks = tasks_of(&kind, round);
                 if batches.send(tasks).await.is_err() {
                     return Ok(());
                 }
@@ -125,18 +132,19 @@ impl Claimer {
 
     /// One claim. From time to time one from the very beginning, as the relay's sweep: it finds what committed
     /// too late for the window.
-    async fn claim(&mut self) -> Result<Vec<Claimed>> {
+    async fn claim(&mut self) -> Result<Round> {
         let budget = usize::try_from(BATCH)?;
         let sweeps = self.swept.elapsed() >= self.sweep_interval;
         let beginning = |head: &Cursor| Cursor { at: relay::BEGINNING, id: i64::MIN, ..*head };
         let from_beginning: Vec<Cursor> = self.heads.iter().map(beginning).collect();
         let cursors = if sweeps { &from_beginning } else { &self.heads };
         let never = Micros(i64::MAX);
-        let round =
-            relay::claim(&self.pool, self.epoch, cursors, budget, self.lease, never).await?;
+        let (epoch, lease) = (self.epoch, self.lease);
+        let claim = async |db: &mut _| relay::claim(db, epoch, cursors, budget, lease, never).await;
+        let round = self.sessions.run(claim).await?;
         if sweeps {
             self.swept = Instant::now();
-            return Ok(round.claimed);
+            return Ok(round);
         }
         let behind = Micros(round.now.0 - i64::try_from(self.window.as_micros())?);
         for head in &mut self.heads {
@@ -149,29 +157,27 @@ impl Claimer {
                 None => (head.at, head.id) = (behind.max(head.at), i64::MIN),
             }
         }
-        Ok(round.claimed)
+        Ok(round)
     }
+}
 
-    async fn read(&self, kind: &Arc<str>, claimed: Vec<Claimed>) -> Result<Vec<Task>> {
-        let ids: Vec<i64> = claimed.iter().map(|c| c.id).collect();
-        let bodies = relay::bodies(&self.pool, &ids).await?;
-        let mut bodies: std::collections::HashMap<i64, Body> =
-            bodies.into_iter().map(|body| (body.id, body)).collect();
-        let tasks = claimed.into_iter().filter_map(|claim| {
-            let body = bodies.remove(&claim.id)?;
-            Some(Task {
-                id: claim.id,
-                kind: Arc::clone(kind),
-                key: body.key,
-                key_hash: body.key_hash,
-                generation: claim.generation,
-                attempt: claim.attempt,
-                due_at: body.due_at,
-                published_at: claim.claimed_at,
-                payload: None,
-                traceparent: None,
-            })
-        });
-        Ok(tasks.collect())
-    }
+fn tasks_of(kind: &Arc<str>, round: Round) -> Vec<Task> {
+    let mut bodies: std::collections::HashMap<i64, Body> =
+        round.bodies.into_iter().map(|body| (body.id, body)).collect();
+    let tasks = round.claimed.into_iter().filter_map(|claim| {
+        let body = bodies.remove(&claim.id)?;
+        Some(Task {
+            id: claim.id,
+            kind: Arc::clone(kind),
+            key: body.key,
+            key_hash: body.key_hash,
+            generation: claim.generation,
+            attempt: claim.attempt,
+            due_at: body.due_at,
+            published_at: claim.claimed_at,
+            payload: None,
+            traceparent: None,
+        })
+    });
+    tasks.collect()
 }

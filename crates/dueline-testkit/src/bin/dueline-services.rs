@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use dueline_testkit::child::{Running, bound_to_us, shell_code};
-use dueline_testkit::services::{KAFKA_ENV, Kafka, POSTGRES_ENV, Postgres, PostgresOptions};
+use dueline_testkit::services::{
+    KAFKA_ENV, Kafka, KafkaOptions, POSTGRES_ENV, Postgres, PostgresOptions,
+};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +33,10 @@ enum Arguments {
         /// A setting of PostgreSQL, such as shared_buffers=2GB; may be given often.
         #[arg(long, value_name = "NAME=VALUE")]
         postgres_setting: Vec<String>,
+        /// An option of Kafka's JVM, such as -Xmx1G, instead of those of a test broker; may be given
+        /// often.
+        #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+        java_option: Vec<String>,
         /// The command and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<std::ffi::OsString>,
@@ -38,9 +44,10 @@ enum Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments::Run { no_kafka, postgres_setting, command } = Arguments::parse();
+    let Arguments::Run { no_kafka, postgres_setting, java_option, command } = Arguments::parse();
     let options = PostgresOptions { settings: postgres_setting, ..PostgresOptions::default() };
-    match run(!no_kafka, options, &command) {
+    let kafka = KafkaOptions { java: java_option, ..KafkaOptions::default() };
+    match run((!no_kafka).then_some(kafka), options, &command) {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
             eprintln!("dueline-services: {error:#}");
@@ -49,11 +56,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(with_kafka: bool, postgres: PostgresOptions, command: &[std::ffi::OsString]) -> Result<i32> {
+fn run(
+    kafka: Option<KafkaOptions>,
+    postgres: PostgresOptions,
+    command: &[std::ffi::OsString],
+) -> Result<i32> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Signals are taken from here on, so that one during the start does not leave a server behind.
     let stopped = runtime.block_on(async { StopSignals::new() })?;
-    let kafka = std::thread::spawn(move || with_kafka.then(Kafka::start).transpose());
+    let kafka = std::thread::spawn(move || kafka.map(Kafka::start_with).transpose());
     let postgres = Postgres::start_with(postgres);
     let kafka =
         kafka.join().map_err(|_| anyhow::anyhow!("the thread starting Kafka panicked"))??;

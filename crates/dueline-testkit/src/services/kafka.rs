@@ -78,13 +78,21 @@ pub struct KafkaOptions {
     pub advertised: Option<SocketAddr>,
     /// The JVM's heap, in MiB.
     pub heap_mib: u32,
+    /// The JVM's options, instead of that heap and a small garbage collector.
+    pub java: Vec<String>,
     /// Whether it is to go on after us: see [`Kafka::leave`].
     pub outlives_us: bool,
 }
 
 impl Default for KafkaOptions {
     fn default() -> Self {
-        Self { properties: Vec::new(), advertised: None, heap_mib: 512, outlives_us: false }
+        Self {
+            properties: Vec::new(),
+            advertised: None,
+            heap_mib: 512,
+            java: Vec::new(),
+            outlives_us: false,
+        }
     }
 }
 
@@ -224,7 +232,10 @@ impl Kafka {
 
     fn java_options(&self, command: &mut Command) {
         let log4j = self.directory.path().join("log4j2.yaml");
-        command.arg(format!("-Xmx{}m", self.options.heap_mib)).arg("-XX:+UseSerialGC");
+        if self.options.java.is_empty() {
+            command.arg(format!("-Xmx{}m", self.options.heap_mib)).arg("-XX:+UseSerialGC");
+        }
+        command.args(&self.options.java);
         command.arg(format!("-Dlog4j2.configurationFile={}", log4j.display()));
         command.arg("-cp").arg(self.libs.join("*"));
     }
