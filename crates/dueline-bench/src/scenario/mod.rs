@@ -17,11 +17,15 @@ use crate::options::Scenario;
 use crate::report::{Outcome, Report};
 
 pub(crate) use steady::short_rate;
+use steady::warm_up;
 
 /// Runs the chosen scenarios.
 pub(crate) async fn run_all(bench: &Bench) -> Result<Report> {
     let machine = machine::describe(bench).await?;
     let mut outcomes = Vec::new();
+    if bench.options.chosen().iter().any(|scenario| *scenario != Scenario::Schedule) {
+        Box::pin(warm_up(bench)).await.context("warming up")?;
+    }
     for scenario in bench.options.chosen() {
         bench.progress.scenario(scenario.as_str());
         // Each is a large future: on the heap, one at a time.

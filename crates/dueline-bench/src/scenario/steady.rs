@@ -71,6 +71,15 @@ pub(crate) async fn short_rate(bench: &Bench) -> Result<f64> {
     Ok(measured.rate)
 }
 
+/// Runs the product for a while, unmeasured: a broker that has just been started interprets its code, and
+/// costs several times what it costs a minute later.
+pub(crate) async fn warm_up(bench: &Bench) -> Result<()> {
+    bench.progress.say("warming up the brokers; not measured");
+    let times = Times { warm_up: Duration::from_secs(2), measure: bench.options.seconds(18, 14) };
+    product(bench, times).await?;
+    Ok(())
+}
+
 async fn product(bench: &Bench, times: Times) -> Result<Measured> {
     let orders = orders_for(times);
     let mut stage = running(bench, orders).await?;
