@@ -164,7 +164,10 @@ async fn s07_a_batch_of_a_thousand_is_six_round_trips_and_few_rows_looked_up() -
 async fn flush(sessions: &Sessions) -> Result<()> {
     let flush = "select pg_stat_force_next_flush()";
     sessions
-        .run(async |db| Ok(drop(sqlx::query(flush).execute(db).await?)))
+        .run(async |db| {
+            sqlx::query(flush).execute(db).await?;
+            Ok(())
+        })
         .await
         .context("a flush of the counters")
 }
