@@ -14,7 +14,7 @@
 -- the claim's belongs to a newer alarm; the relay leaves it out.
 --
 -- One row. The arrays are null without a claim; bodies come in no particular order, of live tasks only.
--- Without SECURITY DEFINER: it runs as the relay, with the plans of the relay's session.
+-- Its plans are kept and shaped by the settings of the relay's session.
 create function dueline.claim(lanes integer[], cursor_at timestamptz[], cursor_id bigint[], relay_epoch bigint,
                               budget integer, lease interval, not_after timestamptz,
                               out now timestamptz, out ready_lanes bigint,
@@ -24,7 +24,8 @@ create function dueline.claim(lanes integer[], cursor_at timestamptz[], cursor_i
                               out body_id bigint[], out body_generation integer[], out kind text[],
                               out key text[], out key_hash uuid[], out due_at timestamptz[],
                               out payload text[], out headers text[])
-language plpgsql volatile set search_path = pg_catalog, dueline, pg_temp
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp
 as $$
 #variable_conflict use_column
 begin

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Messages are small and live on several threads: this allocator takes a quarter off their cost.
+/// Messages are many small allocations that are freed on another thread: this allocator is made for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -8,7 +8,7 @@ use dueline_config::{Config, Source};
 use dueline_relay::{Relay, RelayError};
 use dueline_service::{CancellationToken, Health, admin, exit, logging, shutdown};
 
-/// Messages are small and live on several threads: this allocator takes a quarter off their cost.
+/// Messages are many small allocations that are freed on another thread: this allocator is made for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -154,7 +154,7 @@ mod tests {
     fn l02_the_faster_tasks_become_due_the_more_rows_one_claim_takes() {
         let slow = pause_at(1_000);
         assert!(slow >= 2 * MS && slow <= 5 * MS, "{slow:?}");
-        let fast = pause_at(15_000);
+        let fast = pause_at(25_000);
         assert!(fast >= 12 * MS && fast <= 25 * MS, "{fast:?}");
     }
 
