@@ -217,9 +217,8 @@ impl Stage {
     }
 
     /// Asks all processes to stop, and waits for them; those that do not in time are killed.
-    pub async fn stop(&mut self) -> Result<()> {
+    pub async fn stop(&mut self) {
         stop(self.relays.drain(..).chain(self.consumers.drain(..)).collect()).await;
-        Ok(())
     }
 
     /// [`Self::stop`] for the relays alone.
@@ -229,7 +228,7 @@ impl Stage {
 
     /// Stops and removes everything.
     pub async fn close(mut self, bench: &Bench) -> Result<()> {
-        self.stop().await?;
+        self.stop().await;
         self.pool.close().await;
         bench.drop_database(&self.database).await?;
         for topic in topics::of_config(&self.config) {

@@ -101,11 +101,10 @@ impl ConsumerBuilder {
         let effects = effects(&config, &queues, handlers, &pool).await?;
         let process = Process {
             connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
-            sessions: Arc::new(Sessions::new(pool.clone())),
+            sessions: Arc::new(Sessions::new(pool)),
             alarms: Alarms::new(health.clone()),
             config: Arc::new(config),
             health,
-            pool,
             instance,
         };
         process.run(queues, effects, stop).await
@@ -115,7 +114,6 @@ impl ConsumerBuilder {
 /// What all queues of the process share.
 struct Process {
     config: Arc<Config>,
-    pool: Pool,
     connections: Arc<Semaphore>,
     sessions: Arc<Sessions>,
     alarms: Alarms,
@@ -188,14 +186,13 @@ impl Process {
         let (producer, _reports) = Producer::new(&kafka, &letters)?;
         let context = Arc::new(Context {
             queue: queue.name.clone(),
-            pool: self.pool.clone(),
             sessions: Arc::clone(&self.sessions),
             connections: Arc::clone(&self.connections),
             role: self.config.postgres.handler_role.clone(),
-            marks: CrashMarks::new(self.pool.clone(), queue.group.clone()),
+            marks: CrashMarks::new(self.sessions.pool().clone(), queue.group.clone()),
             letters: Letters::new(
                 Arc::new(producer),
-                self.pool.clone(),
+                self.sessions.pool().clone(),
                 queue.name.clone(),
                 queue.dead_letter_topic(),
             ),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dueline_core::RetryPolicy;
+use dueline_store::Sessions;
 use dueline_store::effect::{CrashMarks, Effect};
-use dueline_store::{Pool, Sessions};
 use tokio::sync::Semaphore;
 
 use crate::alarm::Alarms;
@@ -22,8 +22,7 @@ pub(crate) struct KindSpec {
 /// What all jobs of a queue share.
 pub(crate) struct Context {
     pub queue: String,
-    pub pool: Pool,
-    /// Its connections that batches keep; the same for all queues.
+    /// The connections, of which batches keep some; the same for all queues.
     pub sessions: Arc<Sessions>,
     /// As many permits as the pool has connections: who waits here is in no trouble.
     pub connections: Arc<Semaphore>,

@@ -36,7 +36,12 @@ impl Tier {
 
     /// Messages in hand that are not under way.
     pub fn len(&self) -> usize {
-        self.later.len() + self.waiting.iter().map(|(_, queue)| queue.len()).sum::<usize>()
+        self.later.len() + self.in_line()
+    }
+
+    /// Messages that could go into a batch now.
+    fn in_line(&self) -> usize {
+        self.waiting.iter().map(|(_, queue)| queue.len()).sum()
     }
 
     /// A batch starts now.
@@ -49,9 +54,8 @@ impl Tier {
     /// runs is better served together by the next one than each by itself: the fixed cost of a batch
     /// is that of dozens of tasks. A crowd, or a batch that takes long, gets company.
     pub fn company_at(&self, now: Instant) -> Option<Instant> {
-        let waiting: usize = self.waiting.iter().map(|(_, queue)| queue.len()).sum();
         let at = self.started? + PATIENCE;
-        (self.running > 0 && waiting < CROWD && now < at).then_some(at)
+        (self.running > 0 && self.in_line() < CROWD && now < at).then_some(at)
     }
 
     /// Takes a message in, behind the others of its kind.

@@ -80,7 +80,8 @@ async fn measure_idle(bench: &Bench, stage: &mut Stage, outcome: &mut Outcome) -
     if let Some(precision) = precision {
         outcome.percentiles("sleep_1ms_over", precision);
     }
-    stage.stop().await
+    stage.stop().await;
+    Ok(())
 }
 
 fn goals(outcome: &mut Outcome) {

@@ -99,7 +99,7 @@ async fn measure(bench: &Bench, crowd: &mut Crowd, outcome: &mut Outcome) -> Res
     load::schedule_all(&stage.pool, first_due..=last).await?;
     stage.start_relay().await?;
     stage.await_settled(count + due, DRAIN_TIMEOUT).await?;
-    stage.stop().await?;
+    stage.stop().await;
     let drained = drained::of_orders(stage, first_due..=last).await?;
     #[allow(clippy::cast_precision_loss)]
     let rate = due as f64 / drained.claim_seconds();

@@ -104,7 +104,7 @@ async fn drain(
     }
     let mut all: Option<Drained> = None;
     for site in sites.iter_mut() {
-        site.stage.stop().await?;
+        site.stage.stop().await;
         let orders = site.orders - count + 1..=site.orders;
         let one = drained::of_orders(&site.stage, orders).await?;
         all = Some(all.map_or(one, |all| all.and(one)));

@@ -239,7 +239,7 @@ impl BatchJob {
         let context = Arc::clone(&self.context);
         let answer = {
             let _connection = context.connections.acquire().await;
-            effect::fail(&context.pool, &context.queue, &records).await
+            effect::fail(context.sessions.pool(), &context.queue, &records).await
         };
         let reasons: Vec<Reason> = records.iter().map(|record| record.reason).collect();
         let written = match answer {

@@ -48,7 +48,7 @@ async fn decide(
     let Some(id) = broken.task_id else { return letter(context, broken).await };
     let row = {
         let _connection = context.connections.acquire().await;
-        identify(&context.pool, id).await?
+        identify(context.sessions.pool(), id).await?
     };
     let (hash, generation, attempt) = broken.guard();
     let Some(row) = row.filter(|row| hash.is_none_or(|hash| hash == row.key_hash)) else {
@@ -67,7 +67,10 @@ async fn is_known(context: &Context, broken: &Broken) -> Result<bool, StoreError
     use dueline_core::Headers as _;
     let kind = broken.record.last_value(dueline_core::envelope::header::KIND).unwrap_or_default();
     let _connection = context.connections.acquire().await;
-    Ok(known_kinds(&context.pool).await?.iter().any(|known| known.name.as_bytes() == kind))
+    Ok(known_kinds(context.sessions.pool())
+        .await?
+        .iter()
+        .any(|known| known.name.as_bytes() == kind))
 }
 
 /// No row can be told from it: the letter is its only trace.
@@ -75,7 +78,7 @@ async fn letter(context: &Context, broken: &Broken) -> Result<Option<String>, St
     let record = &broken.record;
     let at = {
         let _connection = context.connections.acquire().await;
-        now(&context.pool).await?
+        now(context.sessions.pool()).await?
     };
     let why = (broken.reason, broken.error.as_str());
     Ok(match context.letters.without_row(record, at, why).await {
@@ -124,7 +127,7 @@ async fn through_row(
     };
     let failed = {
         let _connection = context.connections.acquire().await;
-        effect::fail(&context.pool, &context.queue, std::slice::from_ref(&record)).await?
+        effect::fail(context.sessions.pool(), &context.queue, std::slice::from_ref(&record)).await?
     };
     // Nothing comes back when the row moved meanwhile: then the message is stale.
     for row in &failed {

@@ -158,7 +158,7 @@ impl QueueLoop {
     /// Asks who this database is by now, before held records are looked at again.
     pub(super) fn refresh(&mut self) {
         self.refreshing = true;
-        let pool = self.context.pool.clone();
+        let pool = self.context.sessions.pool().clone();
         self.jobs.spawn(async move { Done::Refreshed(instance::show(&pool).await) });
     }
 }

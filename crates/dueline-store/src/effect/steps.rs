@@ -83,11 +83,7 @@ pub(super) async fn admit(
     let stale = exception("stale", Admission::Stale)?;
     let ready = tasks.len().saturating_sub(known + early + stale);
     let of = |task: &Task| exceptions.get(&task.id).copied().unwrap_or(Admission::Ready);
-    if exceptions.is_empty() {
-        tasks.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    } else {
-        tasks.sort_unstable_by(|a, b| (of(a), &a.key).cmp(&(of(b), &b.key)));
-    }
+    tasks.sort_unstable_by(|a, b| (of(a), &a.key).cmp(&(of(b), &b.key)));
     Ok(Admitted { ready, known, early, before: row.try_get("before")? })
 }
 

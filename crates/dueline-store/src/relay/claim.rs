@@ -111,7 +111,7 @@ pub async fn claim(
         share: (budget / lanes.max(1)).max(1),
         lanes_left_out: lanes > budget,
         claimed: read_claimed(&row)?,
-        bodies: read_bodies(&row, "body_id", "body_generation")?,
+        bodies: read_bodies(&row)?,
     })
 }
 
@@ -126,10 +126,16 @@ pub(super) fn read_claimed(row: &PgRow) -> Result<Vec<Claimed>, StoreError> {
     let fences: Vec<i32> = column(row, "fence")?;
     let claims: Vec<i32> = column(row, "claim_no")?;
     let claimed: Vec<Timestamptz> = column(row, "claimed_at")?;
-    let lengths =
-        [lanes.len(), next.len(), generations.len(), attempts.len(), fences.len(), claims.len()];
+    let lengths = [
+        lanes.len(),
+        next.len(),
+        generations.len(),
+        attempts.len(),
+        fences.len(),
+        claims.len(),
+        claimed.len(),
+    ];
     same_length("claim", ids.len(), &lengths)?;
-    same_length("claim", ids.len(), &[claimed.len()])?;
     Ok((0..ids.len())
         .map(|i| Claimed {
             id: ids[i],
@@ -167,21 +173,29 @@ fn same_length(step: &'static str, expected: usize, lengths: &[usize]) -> Result
 pub async fn bodies(db: impl PgExecutor<'_>, ids: &[i64]) -> Result<Vec<Body>, StoreError> {
     let row =
         sqlx::query(include_str!("../../sql/relay/bodies.sql")).bind(ids).fetch_one(db).await?;
-    read_bodies(&row, "id", "generation")
+    read_bodies(&row)
 }
 
-fn read_bodies(row: &PgRow, id: &str, generation: &str) -> Result<Vec<Body>, StoreError> {
-    let ids: Vec<i64> = column(row, id)?;
-    let generations: Vec<i32> = column(row, generation)?;
+/// The bodies of a row of arrays, in no particular order.
+fn read_bodies(row: &PgRow) -> Result<Vec<Body>, StoreError> {
+    let ids: Vec<i64> = column(row, "body_id")?;
+    let generations: Vec<i32> = column(row, "body_generation")?;
     let kinds: Vec<String> = column(row, "kind")?;
     let keys: Vec<String> = column(row, "key")?;
     let hashes: Vec<uuid::Uuid> = column(row, "key_hash")?;
     let due: Vec<Timestamptz> = column(row, "due_at")?;
     let payloads: Vec<Option<String>> = column(row, "payload")?;
     let headers: Vec<Option<String>> = column(row, "headers")?;
-    let lengths = [generations.len(), kinds.len(), keys.len(), hashes.len(), due.len()];
+    let lengths = [
+        generations.len(),
+        kinds.len(),
+        keys.len(),
+        hashes.len(),
+        due.len(),
+        payloads.len(),
+        headers.len(),
+    ];
     same_length("bodies", ids.len(), &lengths)?;
-    same_length("bodies", ids.len(), &[payloads.len(), headers.len()])?;
     let numbers = ids.into_iter().zip(generations).zip(hashes).zip(due);
     let texts = kinds.into_iter().zip(keys).zip(payloads).zip(headers);
     Ok(numbers
