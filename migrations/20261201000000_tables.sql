@@ -20,6 +20,21 @@ end $$;
 
 create schema if not exists dueline;
 
+-- Rules for what the hot tables (task, due, dedupe, relay) are given from outside. As domains, not as CHECKs of the
+-- tables: a table's CHECK is parsed from its text again by every statement that writes the table, and a dozen of
+-- them cost a single `schedule` more than its inserts do. What only our own statements could break, and rules over
+-- several columns, stand in crates/dueline-testkit/sql/row_rules.sql: every test runs under those too.
+create domain dueline.deadline as timestamptz
+    -- Within the years that RFC 3339 can write: the deadline travels in a message header.
+    check (value >= '0001-01-01 00:00:00+00' and value < '9999-12-31 00:00:00+00');
+create domain dueline.task_state as text check (value in ('live', 'done', 'skipped', 'cancelled', 'dead'));
+create domain dueline.task_key as text check (octet_length(value) between 1 and 512);
+create domain dueline.task_payload as jsonb check (pg_column_size(value) <= 1048576);
+create domain dueline.task_headers as jsonb
+    check (jsonb_typeof(value) = 'object' and pg_column_size(value) <= 16384);
+create domain dueline.key_outcome as text check (value in ('done', 'in_progress', 'failed'));
+create domain dueline.claim_exceptions as bigint[] check (cardinality(value) <= 1000);
+
 -- Who this database is. The name, the uuid and the timeline are the `source` of every message.
 create table dueline.instance (
     singleton          boolean primary key default true check (singleton),
@@ -71,6 +86,60 @@ create table dueline.lane (
     check ((epoch is null) = (taken_at is null))
 ) with (fillfactor = 50);
 
+-- What scheduling needs to know of a kind, in one look-up: a join of the tables above cost a single `schedule` as
+-- much as an insert. Written by triggers of theirs, and so never behind them.
+create table dueline.route (
+    kind               text primary key,
+    queue              text not null,
+    effect             text not null,
+    max_payload_bytes  integer not null,
+    slots              integer not null,
+    -- The tiers by their longest delay, and for `width_bucket` the delays that are too long for each: a delay of
+    -- exactly max_delay stays. Empty when the queue has none.
+    tiers              text[] not null,
+    beyond             interval[] not null,
+    -- The lanes: tier after tier, `slots` each; null where `dueline apply` has not made one.
+    lanes              integer[] not null
+);
+
+create function dueline.keep_routes() returns trigger
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp
+as $$
+begin
+    delete from dueline.route r where not exists (select from dueline.kind k where k.name = r.kind);
+    insert into dueline.route as r
+    select k.name, k.queue, k.effect, k.max_payload_bytes, q.slots, coalesce(w.tiers, '{}'),
+           coalesce(w.beyond, '{}'),
+           array(select l.lane
+                 from unnest(w.tiers) with ordinality as t (name, ord)
+                 cross join generate_series(0, q.slots - 1) as s (slot)
+                 left join dueline.lane l on l.queue = q.name and l.tier = t.name and l.slot = s.slot
+                 order by t.ord, s.slot)
+    from dueline.kind k
+    join dueline.queue q on q.name = k.queue
+    cross join lateral (
+        select array_agg(t.name order by t.max_delay, t.rank) as tiers,
+               array_agg(t.max_delay + interval '1 microsecond' order by t.max_delay, t.rank) as beyond
+        from dueline.tier t where t.queue = q.name
+    ) w
+    on conflict (kind) do update
+    set queue = excluded.queue, effect = excluded.effect, max_payload_bytes = excluded.max_payload_bytes,
+        slots = excluded.slots, tiers = excluded.tiers, beyond = excluded.beyond, lanes = excluded.lanes
+    where r is distinct from excluded;
+    return null;
+end $$;
+
+create trigger routes after insert or update or delete on dueline.queue
+    for each statement execute function dueline.keep_routes();
+create trigger routes after insert or update or delete on dueline.tier
+    for each statement execute function dueline.keep_routes();
+create trigger routes after insert or update or delete on dueline.kind
+    for each statement execute function dueline.keep_routes();
+-- Not for a lane's owner, which relays write.
+create trigger routes after insert or delete or update of queue, tier, slot on dueline.lane
+    for each statement execute function dueline.keep_routes();
+
 -- One row per incarnation of a relay: a relay that was declared dead comes back as another one.
 -- A claim (due.claim_epoch, due.claimed_at) is known to be delivered when claimed_at <= confirmed_upto and
 -- the task is not among the exceptions.
@@ -83,7 +152,7 @@ create table dueline.relay (
     heartbeat_no    bigint not null default 0,
     watermark       timestamptz not null default '-infinity',
     confirmed_upto  timestamptz not null default '-infinity',
-    exceptions      bigint[] not null default '{}' check (cardinality(exceptions) <= 1000),
+    exceptions      dueline.claim_exceptions not null default '{}',
     cannot_produce  text,
     ended_at        timestamptz,
     ended_why       text,
@@ -97,30 +166,23 @@ create table dueline.relay (
 create table dueline.task (
     id            bigint generated always as identity primary key,
     key_hash      uuid not null unique,
-    -- Within the years that RFC 3339 can write: the deadline travels in a message header.
-    due_at        timestamptz not null
-                  check (due_at >= '0001-01-01 00:00:00+00' and due_at < '9999-12-31 00:00:00+00'),
+    due_at        dueline.deadline not null,
     created_at    timestamptz not null default clock_timestamp(),
     published_at  timestamptz,
     finished_at   timestamptz,
-    generation    integer not null default 0 check (generation >= 0),
-    attempt       integer not null default 0 check (attempt >= 0),
+    generation    integer not null default 0,
+    attempt       integer not null default 0,
     -- The alarm's last fence, while there is no alarm: the next alarm goes on from it.
     fence         integer,
-    state         text not null default 'live'
-                  check (state in ('live', 'done', 'skipped', 'cancelled', 'dead')),
+    state         dueline.task_state not null default 'live',
     kind          text not null,
-    key           text not null check (octet_length(key) between 1 and 512),
+    key           dueline.task_key not null,
     tier          text not null,
-    payload       jsonb check (pg_column_size(payload) <= 1048576),
-    headers       jsonb check (jsonb_typeof(headers) = 'object' and pg_column_size(headers) <= 16384),
-    last_error    text check (char_length(last_error) <= 2000),
+    payload       dueline.task_payload,
+    headers       dueline.task_headers,
+    last_error    text,
     -- Somebody asked for a cancel while a call elsewhere was running: a failure then ends in `cancelled`.
-    cancel_wished_at  timestamptz,
-    check ((state = 'live') = (finished_at is null)),
-    -- A live task's fence stands in `due`. A done one never has an alarm again; every other state can get one,
-    -- and a fence that started anew would let a relay's old write pass.
-    check (case state when 'live' then fence is null when 'done' then true else fence is not null end)
+    cancel_wished_at  timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = 200000, autovacuum_analyze_scale_factor = 0,
@@ -131,7 +193,7 @@ create table dueline.task (
 -- pair. `fence` goes up by one with every write.
 create table dueline.due (
     id           bigint primary key,
-    next_at      timestamptz not null check (isfinite(next_at)),
+    next_at      timestamptz not null,
     lease_until  timestamptz,
     claimed_at   timestamptz,
     claim_epoch  bigint,
@@ -141,9 +203,7 @@ create table dueline.due (
     claim_no     integer not null default 0,
     fence        integer not null default 0,
     unanswered   smallint not null default 0,
-    extensions   smallint not null default 0,
-    check ((lease_until is null) = (claimed_at is null) and (lease_until is null) = (claim_epoch is null)),
-    check (lease_until is not null or extensions = 0)
+    extensions   smallint not null default 0
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0,
         autovacuum_analyze_threshold = 100000);
@@ -158,11 +218,9 @@ create table dueline.dedupe (
     until        timestamptz,
     generation   integer not null,
     attempt      integer not null,
-    outcome      text not null check (outcome in ('done', 'in_progress', 'failed')),
+    outcome      dueline.key_outcome not null,
     unknown      boolean not null default false,
-    token        uuid,
-    check ((outcome = 'in_progress') = (token is not null and until is not null)),
-    check ((outcome = 'done') = (finished_at is not null))
+    token        uuid
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = 500000);

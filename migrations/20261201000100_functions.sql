@@ -92,6 +92,16 @@ create function dueline.alarm_at(instant timestamptz) returns timestamptz
 language sql volatile parallel safe
 return greatest(instant, clock_timestamp());
 
+-- Which of a route's tiers covers this delay: the first that does, else the longest.
+create function dueline.nth_tier(delay interval, beyond interval[]) returns integer
+language sql immutable parallel safe
+return least(width_bucket(delay, beyond) + 1, cardinality(beyond));
+
+-- The lane of a key in the n-th tier of its route; null when its row is missing.
+create function dueline.nth_lane(nth integer, hash uuid, slots integer, lanes integer[]) returns integer
+language sql immutable parallel safe
+return lanes[(nth - 1) * slots + dueline.slot_for(hash, slots) + 1];
+
 -- Where a task of this kind and key with this delay belongs: no row when the kind is unknown or its queue has no
 -- tier; lane is null when its row is missing. A set-returning expression without SECURITY DEFINER, so that it is
 -- inlined into its callers, which are.
@@ -99,24 +109,12 @@ create function dueline.route(kind text, key text, delay interval)
 returns table (queue text, effect text, max_payload_bytes integer, key_hash uuid, tier text, lane integer)
 language sql stable
 begin atomic
-    select k.queue, k.effect, k.max_payload_bytes, h.key_hash, t.name, l.lane
-    from dueline.kind k
-    join dueline.queue q on q.name = k.queue
-    -- `offset 0` keeps the hash from being computed once for each lane it is compared with.
-    cross join lateral (select dueline.key_hash(k.queue, k.name, route.key) offset 0) h (key_hash)
-    -- The first tier that covers the delay, else the longest.
-    cross join lateral (
-        select t.name
-        from dueline.tier t
-        where t.queue = k.queue
-        order by t.max_delay < route.delay,
-                 case when t.max_delay < route.delay then -t.max_delay else t.max_delay end,
-                 t.rank
-        limit 1
-    ) t
-    left join dueline.lane l
-      on l.queue = k.queue and l.tier = t.name and l.slot = dueline.slot_for(h.key_hash, q.slots)
-    where k.name = route.kind;
+    select r.queue, r.effect, r.max_payload_bytes, h.key_hash, r.tiers[dueline.nth_tier(route.delay, r.beyond)],
+           dueline.nth_lane(dueline.nth_tier(route.delay, r.beyond), h.key_hash, r.slots, r.lanes)
+    from dueline.route r
+    -- `offset 0` keeps the hash from being computed wherever it is named.
+    cross join lateral (select dueline.key_hash(r.queue, r.kind, route.key) offset 0) h (key_hash)
+    where r.kind = route.kind and r.tiers <> '{}';
 end;
 
 -- The tier of a requested delay (dueline_core::tier::tier_for); null when the queue has none.

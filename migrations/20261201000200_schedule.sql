@@ -6,7 +6,7 @@ language plpgsql immutable parallel safe security definer
 set search_path = pg_catalog, dueline, pg_temp
 as $$
 begin
-    return row(receipt, task.id, task.kind, task.key, task.state, task.generation, task.due_at, task.tier);
+    return row(receipt, task.id, task.kind, task.key, task.state, task.generation, task.due_at, task.tier)::dueline.receipt;
 end $$;
 
 -- Gives a task that its caller has locked a new deadline, from any state short of done.
@@ -69,19 +69,23 @@ end $$;
 
 -- Schedules one task. Exactly one of due_at and delay; a delay runs from event_at, or from now.
 -- `jitter` moves the deadline later by a uniformly random part of it (T5).
+-- Called once a transaction, its cost is that of setting up: of each setting, statement and expression that it comes
+-- by. Hence no `plan_cache_mode` (a generic plan never costs more for statements as plain as these), a route of one
+-- row, and nothing worked out that was not asked for.
 create function dueline.schedule(kind text, key text, due_at timestamptz default null,
                                  delay interval default null, event_at timestamptz default null,
                                  payload jsonb default null, headers jsonb default null,
                                  on_conflict text default 'keep', jitter interval default null)
 returns dueline.receipt
 language plpgsql volatile security definer
-set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, dueline, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    -- In a variable, for a volatile argument would keep `route` from being inlined.
-    asked interval := dueline.asked_delay(due_at, delay, event_at);
-    way record;
+    way dueline.route;
+    hash uuid;
+    nth integer;
+    lane integer;
     wrong text;
     deadline timestamptz;
     new_id bigint;
@@ -90,33 +94,38 @@ begin
     if on_conflict is null or on_conflict not in ('keep', 'reschedule', 'error') then
         perform dueline.raise_problem('on_conflict is not known|pass keep, reschedule or error');
     end if;
-    select r.* into way from dueline.route(schedule.kind, schedule.key, asked) r;
+    -- The parts of `dueline.route()`, for a plan of one look-up.
+    select * into way from dueline.route r where r.kind = schedule.kind and r.tiers <> '{}';
     if not found then
         perform dueline.raise_no_route(kind);
     end if;
     wrong := dueline.problem(key, due_at, delay, event_at, payload, headers, jitter, way.max_payload_bytes);
     if wrong is not null then
         perform dueline.raise_problem(wrong);
-    elsif way.lane is null then
-        perform dueline.raise_no_lane(way.queue, way.tier);
     end if;
-    deadline := dueline.spread(dueline.deadline(due_at, delay, event_at), jitter);
+    hash := dueline.key_hash(way.queue, kind, key);
+    nth := dueline.nth_tier(dueline.asked_delay(due_at, delay, event_at), way.beyond);
+    lane := dueline.nth_lane(nth, hash, way.slots, way.lanes);
+    if lane is null then
+        perform dueline.raise_no_lane(way.queue, way.tiers[nth]);
+    end if;
+    deadline := dueline.deadline(due_at, delay, event_at);
+    if jitter is not null then
+        deadline := dueline.spread(deadline, jitter);
+    end if;
     -- A key's row can vanish (retention) between the insert that met it and the look at it: then insert again.
     for round in 1 .. 5 loop
-        with made as (
-            insert into dueline.task (key_hash, due_at, kind, key, tier, payload, headers)
-            values (way.key_hash, deadline, schedule.kind, schedule.key, way.tier, schedule.payload,
-                    schedule.headers)
-            on conflict (key_hash) do nothing
-            returning id
-        )
-        insert into dueline.due (id, next_at, lane, generation, attempt)
-        select made.id, dueline.alarm_at(deadline), way.lane, 0, 0 from made
+        -- Two statements: one with a CTE takes longer than both.
+        insert into dueline.task (key_hash, due_at, kind, key, tier, payload, headers)
+        values (hash, deadline, schedule.kind, schedule.key, way.tiers[nth], schedule.payload, schedule.headers)
+        on conflict (key_hash) do nothing
         returning id into new_id;
         if found then
-            return row('scheduled', new_id, kind, key, 'live', 0, deadline, way.tier)::dueline.receipt;
+            insert into dueline.due (id, next_at, lane, generation, attempt)
+            values (new_id, dueline.alarm_at(deadline), lane, 0, 0);
+            return row('scheduled', new_id, kind, key, 'live', 0, deadline, way.tiers[nth])::dueline.receipt;
         end if;
-        answer := dueline.meet(way.key_hash, kind, key, way.effect, on_conflict, deadline, way.tier, way.lane,
+        answer := dueline.meet(hash, kind, key, way.effect, on_conflict, deadline, way.tiers[nth], lane,
                                payload, headers);
         if answer.receipt is not null then
             return answer;
@@ -223,15 +232,8 @@ begin
     if on_conflict is null or on_conflict not in ('keep', 'reschedule', 'error') then
         perform dueline.raise_problem('on_conflict is not known|pass keep, reschedule or error');
     end if;
-    select k.queue, k.max_payload_bytes, q.slots,
-           (select array_agg(t.name order by t.max_delay, t.rank) from dueline.tier t
-            where t.queue = k.queue) as tiers,
-           -- Buckets that a delay of exactly max_delay does not leave.
-           (select array_agg(t.max_delay + interval '1 microsecond' order by t.max_delay, t.rank)
-            from dueline.tier t where t.queue = k.queue) as bounds
-    into way
-    from dueline.kind k join dueline.queue q on q.name = k.queue where k.name = schedule_many.kind;
-    if way.tiers is null then
+    select r.* into way from dueline.route r where r.kind = schedule_many.kind and r.tiers <> '{}';
+    if not found then
         perform dueline.raise_no_route(kind);
     end if;
     due_at := dueline.stretched('due_at', due_at, n);
@@ -249,9 +251,7 @@ begin
         select distinct on (h.key_hash)
                i.ord, i.key, i.payload, i.headers, h.key_hash,
                dueline.spread(dueline.deadline(i.due_at, i.delay, schedule_many.event_at), jitter) as due_at,
-               way.tiers[least(width_bucket(
-                   dueline.asked_delay(i.due_at, i.delay, schedule_many.event_at), way.bounds) + 1,
-                   cardinality(way.tiers))] as tier
+               dueline.nth_tier(dueline.asked_delay(i.due_at, i.delay, schedule_many.event_at), way.beyond) as nth
         from rows from (unnest(keys), unnest(due_at), unnest(delays), unnest(payloads), unnest(headers),
                         generate_series(1, n)) i (key, due_at, delay, payload, headers, ord)
         cross join lateral (select dueline.key_hash(way.queue, schedule_many.kind, i.key)) h (key_hash)
@@ -259,7 +259,7 @@ begin
     ),
     made as (
         insert into dueline.task (key_hash, due_at, kind, key, tier, payload, headers)
-        select i.key_hash, i.due_at, schedule_many.kind, i.key, i.tier, i.payload, i.headers
+        select i.key_hash, i.due_at, schedule_many.kind, i.key, way.tiers[i.nth], i.payload, i.headers
         from input i
         order by i.key_hash
         on conflict (key_hash) do nothing
@@ -268,10 +268,10 @@ begin
     alarms as (
         insert into dueline.due (id, next_at, lane, generation, attempt)
         -- Without a lane the insert would fail on a null: `raise_no_lane` says it better.
-        select m.id, dueline.alarm_at(m.due_at), coalesce(l.lane, dueline.raise_no_lane(way.queue, m.tier)), 0, 0
+        select m.id, dueline.alarm_at(m.due_at),
+               coalesce(dueline.nth_lane(array_position(way.tiers, m.tier), m.key_hash, way.slots, way.lanes),
+                        dueline.raise_no_lane(way.queue, m.tier)), 0, 0
         from made m
-        left join dueline.lane l on l.queue = way.queue and l.tier = m.tier
-                                and l.slot = dueline.slot_for(m.key_hash, way.slots)
     )
     select array_agg(i.ord), array_agg(m.key), array_agg(m.id), array_agg(m.due_at), array_agg(m.tier)
     into made_ords, made_keys, made_ids, made_due, made_tiers

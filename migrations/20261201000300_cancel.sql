@@ -160,11 +160,11 @@ declare
 begin
     place := dueline.locate(kind, key);
     return query
-        select t.id, k.queue, t.kind, t.key, t.state,
-               case when t.state <> 'live' then t.state
+        select t.id, k.queue, t.kind, t.key::text, t.state::text,
+               case when t.state <> 'live' then t.state::text
                     when d.lease_until is null then 'scheduled' else 'published' end,
-               t.generation, t.attempt, t.due_at, d.next_at, d.lease_until, t.tier, t.payload, t.headers,
-               t.created_at, coalesce(d.claimed_at, t.published_at), t.finished_at, t.last_error
+               t.generation, t.attempt, t.due_at::timestamptz, d.next_at, d.lease_until, t.tier, t.payload::jsonb,
+               t.headers::jsonb, t.created_at, coalesce(d.claimed_at, t.published_at), t.finished_at, t.last_error
         from dueline.task t
         join dueline.kind k on k.name = t.kind
         left join dueline.due d on d.id = t.id

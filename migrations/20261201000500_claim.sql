@@ -80,8 +80,9 @@ begin
       into now, ready_lanes, id, lane, next_at, generation, attempt, fence, claim_no, claimed_at
       from (select * from claimed order by next_at, id) c;
     if claim.id is not null then
-        select array_agg(t.id), array_agg(t.generation), array_agg(t.kind), array_agg(t.key), array_agg(t.key_hash),
-               array_agg(t.due_at), array_agg(t.payload::text), array_agg(t.headers::text)
+        select array_agg(t.id), array_agg(t.generation), array_agg(t.kind), array_agg(t.key::text),
+               array_agg(t.key_hash), array_agg(t.due_at::timestamptz), array_agg(t.payload::text),
+               array_agg(t.headers::text)
           into body_id, body_generation, kind, key, key_hash, due_at, payload, headers
           from dueline.task t
          where t.id = any (claim.id)

@@ -25,8 +25,8 @@ begin
         union all
         select format('alter type %s owner to dueline_owner', t.oid::regtype)
         from pg_type t
-        join pg_class c on c.oid = t.typrelid and c.relkind = 'c'
-        where t.typnamespace = 'dueline'::regnamespace
+        left join pg_class c on c.oid = t.typrelid
+        where t.typnamespace = 'dueline'::regnamespace and (c.relkind = 'c' or t.typtype = 'd')
     loop
         execute statement;
     end loop;

@@ -130,9 +130,14 @@ async fn make_template(admin: &mut PgConnection, admin_url: &str) -> Result<()> 
     execute(admin, format!("create database {TEMPLATE}")).await?;
     let options = PgConnectOptions::from_str(admin_url)?.database(TEMPLATE);
     let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await?;
-    let migrated = dueline_store::migrate(&pool).await;
+    let made = async {
+        dueline_store::migrate(&pool).await.context("the migrations failed")?;
+        sqlx::raw_sql(include_str!("../sql/row_rules.sql")).execute(&pool).await?;
+        anyhow::Ok(())
+    };
+    let made = made.await;
     pool.close().await;
-    migrated.context("the migrations failed")?;
+    made?;
     execute(admin, format!("alter database {TEMPLATE} is_template true")).await
 }
 
