@@ -8,14 +8,14 @@ use dueline_config::{Config, Handler as HandlerKind, Queue};
 use dueline_kafka::{Consumer, ConsumerConfig, KafkaSettings, Producer, ProducerConfig};
 use dueline_service::backoff::Pauses;
 use dueline_service::{CancellationToken, Health};
-use dueline_store::effect::{CrashMarks, Effect, SqlHandler, check_session, known_kinds};
+use dueline_store::effect::{CrashMarks, SqlHandler, check_session, known_kinds};
 use dueline_store::operate::instance::{self, Instance};
 use dueline_store::{Pool, PoolSettings, Sessions, StoreError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::alarm::{Alarms, component};
-use crate::context::{Context, KindSpec};
+use crate::context::{Context, KindEffect, KindSpec};
 use crate::error::ConsumerError;
 use crate::handler::{Handler, RustEffect};
 use crate::letters::Letters;
@@ -319,13 +319,14 @@ async fn effects(
 ) -> Result<HashMap<String, Kinds>, ConsumerError> {
     let mut effects: HashMap<String, Kinds> = HashMap::new();
     for kind in kinds_of(config, queues) {
-        let effect: Box<dyn Effect> = match (&kind.handler, handlers.remove(&kind.name)) {
+        let effect = match (&kind.handler, handlers.remove(&kind.name)) {
             (HandlerKind::Sql(sql), _) => {
                 let role = &config.postgres.handler_role;
-                Box::new(SqlHandler::describe(pool, &kind.name, role, sql).await?)
+                KindEffect::Sql(SqlHandler::describe(pool, &kind.name, role, sql).await?)
             }
             (HandlerKind::Rust, Some(handler)) => {
-                Box::new(RustEffect { handler, timeout: config.consumer.handler_timeout })
+                let timeout = config.consumer.handler_timeout;
+                KindEffect::Rust(RustEffect { handler, timeout })
             }
             (HandlerKind::Rust, None) => continue,
         };

@@ -4,19 +4,35 @@ use std::sync::Arc;
 
 use dueline_core::RetryPolicy;
 use dueline_store::Sessions;
-use dueline_store::effect::{CrashMarks, Effect};
+use dueline_store::effect::{CrashMarks, Handling, SqlHandler};
 use tokio::sync::Semaphore;
 
 use crate::alarm::Alarms;
+use crate::handler::RustEffect;
 use crate::letters::Letters;
 
 /// One kind with its handler.
 pub(crate) struct KindSpec {
     pub name: Arc<str>,
-    pub effect: Box<dyn Effect>,
+    pub effect: KindEffect,
     pub retry: RetryPolicy,
     /// Bytes.
     pub max_payload: usize,
+}
+
+/// What carries out its effect.
+pub(crate) enum KindEffect {
+    Sql(SqlHandler),
+    Rust(RustEffect),
+}
+
+impl KindEffect {
+    pub fn handling(&self) -> Handling<'_> {
+        match self {
+            Self::Sql(handler) => handler.into(),
+            Self::Rust(effect) => effect.into(),
+        }
+    }
 }
 
 /// What all jobs of a queue share.

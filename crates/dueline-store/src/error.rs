@@ -46,6 +46,25 @@ impl StoreError {
         }
     }
 
+    /// What PostgreSQL said, without what we say around it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Sqlx(sqlx::Error::Database(error)) => error.message().to_owned(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The detail that PostgreSQL gave.
+    pub(crate) fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Sqlx(sqlx::Error::Database(error)) => {
+                error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?.detail()
+            }
+            _ => None,
+        }
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub fn whose(&self) -> Whose {

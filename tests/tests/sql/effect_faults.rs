@@ -5,19 +5,21 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use dueline_core::letter::Reason;
 use dueline_store::effect::{
-    Effect, Failure, FailureRecord, Task, Trouble, Verdict, fail, identify, lettered,
+    Effect, Failure, FailureRecord, Fate, Task, Trouble, Verdict, fail, identify, lettered,
 };
+use dueline_store::{Pool, PoolSettings};
 use dueline_tests::testkit::proxy::TcpProxy;
-use dueline_tests::{KIND, QUEUE};
+use dueline_tests::testkit::wait;
+use dueline_tests::{KIND, PATIENCE, QUEUE};
 
-use super::effect::{Lab, is_done, run_on};
+use super::effect::{Lab, is_done, run_on, settings};
 
 /// Ends the backend of our own transaction where it is armed: before or after each statement, at COMMIT.
 const BOMBS: &str = "
 create table bomb (armed text);
 create function blow_up() returns trigger language plpgsql security definer as $$
 begin
-    if exists (select from bomb where armed = tg_name) then
+    if exists (select from public.bomb where armed = tg_name) then
         perform pg_terminate_backend(pg_backend_pid());
     end if;
     return null;
@@ -66,21 +68,112 @@ async fn h16_a_connection_that_dies_between_any_two_statements_leaves_nothing_ha
     Ok(())
 }
 
+/// Closes its orders in code, so that COMMIT is a message of its own.
+struct CloseInCode;
+
+#[async_trait::async_trait]
+impl Effect for CloseInCode {
+    async fn apply(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        tasks: &[Task],
+    ) -> Result<Vec<Verdict>, Trouble> {
+        let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
+        let close =
+            "update orders set status = 'closed', times = times + 1 where id::text = any ($1)";
+        sqlx::query(close).bind(keys).execute(connection).await.expect("they can be closed");
+        Ok(vec![Verdict::Done; tasks.len()])
+    }
+}
+
+/// A pool whose connections pass a proxy.
+async fn behind_a_proxy(lab: &Lab) -> Result<(Pool, TcpProxy)> {
+    let url = lab.url();
+    let server = url.split('@').nth(1).and_then(|rest| rest.split('/').next()).context("a url")?;
+    let proxy = TcpProxy::start(server.parse()?).await?;
+    Ok((Lab::connect(&url.replace(server, &proxy.address().to_string()))?, proxy))
+}
+
 #[tokio::test]
 async fn h20_a_commit_of_unknown_fate_is_looked_up_on_a_new_connection() -> Result<()> {
     let lab = Lab::new().await?;
     lab.orders(1..=3).await?;
     let mut tasks = lab.publish(1..=3).await?;
-    let handler = lab.close_order().await?;
-    let url = lab.url();
-    let server = url.split('@').nth(1).and_then(|rest| rest.split('/').next()).context("a url")?;
-    let proxy = TcpProxy::start(server.parse()?).await?;
-    let pool = Lab::connect(&url.replace(server, &proxy.address().to_string()))?;
+    let (pool, proxy) = behind_a_proxy(&lab).await?;
     proxy.cut_after("COMMIT");
-    let fates = run_on(&pool, &handler, &mut tasks).await.expect("it was committed");
+    let fates = run_on(&pool, &CloseInCode, &mut tasks).await.expect("it was committed");
     assert!(proxy.has_cut());
     assert!(fates.values().all(|fate| is_done(*fate)));
     assert_eq!(lab.number("select count(*) from orders where times = 1").await?, 3);
+    Ok(())
+}
+
+/// A batch in one call: its answer is lost, and nobody knows whether the server had begun, or has ended.
+#[tokio::test]
+async fn h20_an_answer_that_is_lost_is_looked_up_and_the_batch_may_run_again() -> Result<()> {
+    let lab = Lab::new().await?;
+    lab.orders(1..=3).await?;
+    let mut tasks = lab.publish(1..=3).await?;
+    let handler = lab.close_order().await?;
+    let (pool, proxy) = behind_a_proxy(&lab).await?;
+    // In the arguments of the call, not in its text: that is parsed before.
+    proxy.cut_after("status = 'closed'");
+    match run_on(&pool, &handler, &mut tasks).await {
+        Ok(fates) => assert!(fates.values().all(|fate| is_done(*fate)), "{fates:?}"),
+        Err(trouble) => assert!(matches!(trouble, Trouble::Environment { .. }), "{trouble:?}"),
+    }
+    assert!(proxy.has_cut());
+    let settled = wait::until("the server to end what it began", PATIENCE, async || {
+        Ok(lab.count("done").await? == 3)
+    });
+    settled.await?;
+    let again = run_on(&pool, &handler, &mut tasks).await.expect("no trouble any more");
+    assert!(again.values().all(|fate| *fate == Fate::Stale), "{again:?}");
+    assert_eq!(lab.number("select count(*) from orders where times = 1").await?, 3);
+    Ok(())
+}
+
+/// Stops, as a process under SIGSTOP does, once it holds the business row.
+struct Stopped;
+
+#[async_trait::async_trait]
+impl Effect for Stopped {
+    async fn apply(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        tasks: &[Task],
+    ) -> Result<Vec<Verdict>, Trouble> {
+        let close = "update orders set status = 'closed', times = times + 1";
+        sqlx::query(close).execute(connection).await.expect("it can be closed");
+        tokio::time::sleep(LONGER_THAN_IDLING).await;
+        Ok(vec![Verdict::Done; tasks.len()])
+    }
+}
+
+const LONGER_THAN_IDLING: Duration = Duration::from_secs(4);
+
+#[tokio::test]
+async fn h34_code_that_stops_holds_up_a_payer_no_longer_than_the_timeout() -> Result<()> {
+    let lab = Lab::new().await?;
+    lab.orders(1..=1).await?;
+    let mut tasks = lab.publish(1..=1).await?;
+    let idle = Duration::from_secs(1);
+    let settings = PoolSettings { idle_in_transaction_timeout: idle, ..settings(&lab.url()) };
+    let pool = dueline_store::connect_for_batches(&settings)?;
+    // Not a session of ours: it waits for locks as long as it takes.
+    let mut payer = lab.connect().await?;
+    let pay = async {
+        let held = "select count(*) from pg_stat_activity where state = 'idle in transaction'
+                    and datname = current_database() and xact_start is not null";
+        wait::until("the effect", PATIENCE, async || Ok(lab.number(held).await? > 0)).await?;
+        let began = std::time::Instant::now();
+        sqlx::query("update orders set status = 'paid'").execute(&mut payer).await?;
+        anyhow::Ok(began.elapsed())
+    };
+    let (trouble, waited) = tokio::join!(run_on(&pool, &Stopped, &mut tasks), pay);
+    assert!(matches!(trouble, Err(Trouble::Environment { .. })), "{trouble:?}");
+    assert!(waited? < LONGER_THAN_IDLING, "the payer waited for the handler to go on");
+    assert_eq!((lab.count_orders("paid").await?, lab.count("live").await?), (1, 1));
     Ok(())
 }
 

@@ -2,25 +2,67 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use anyhow::{Context as _, Result, ensure};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::effect::{Lab, is_done};
 
 /// Each hot statement with arguments of the right types.
-pub const STATEMENTS: [(&str, &str, &str); 5] = [
-    ("admit", include_str!("../../../crates/dueline-store/sql/effect/admit.sql"),
-     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], 'x', 'none'"),
-    ("settle", include_str!("../../../crates/dueline-store/sql/effect/settle.sql"),
-     "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array['done'], 'x'"),
-    ("early", include_str!("../../../crates/dueline-store/sql/effect/early.sql"),
-     "array[1]::bigint[], array[0], array[0]"),
+const STATEMENTS: [(&str, &str, &str); 2] = [
     ("fail", include_str!("../../../crates/dueline-store/sql/effect/fail.sql"),
      "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array[1]::bigint[],
       array[1], array['e'], array[null]::text[]"),
-    ("still_live", include_str!("../../../crates/dueline-store/sql/effect/still_live.sql"),
+    ("fates", include_str!("../../../crates/dueline-store/sql/effect/fates.sql"),
      "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0]"),
 ];
+
+/// Each function that is one hot statement.
+const FUNCTIONS: [(&str, &str); 3] = [
+    ("admit", "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0]"),
+    (
+        "settle",
+        "array[1]::bigint[], array[gen_random_uuid()], array[0], array[0], array[now()], array['done']",
+    ),
+    ("return_early", "array[1]::bigint[], array[0], array[0]"),
+];
+
+/// The first statement of a function, as the database has it, with parameters for its arguments.
+async fn statement_of(connection: &mut PgConnection, function: &str) -> Result<String> {
+    let (source, names, types): (String, Vec<String>, Vec<String>) = sqlx::query_as(
+        "select p.prosrc, p.proargnames,
+                array(select t::regtype::text from unnest(p.proargtypes::oid[]) with ordinality a (t, o)
+                      order by o)
+         from pg_proc p where p.oid = ('dueline.' || $1)::regproc",
+    )
+    .bind(function)
+    .fetch_one(connection)
+    .await?;
+    let lines = source.lines().filter(|line| {
+        let line = line.trim_start();
+        !line.starts_with("--") && !line.starts_with("into ")
+    });
+    let body = lines.collect::<Vec<_>>().join("\n");
+    let (_, body) = body.split_once("begin\n").context("a body")?;
+    let mut statement = body.split_once(';').context("a statement")?.0.to_owned();
+    for (n, (name, kind)) in names.iter().zip(&types).enumerate() {
+        let name = format!("{function}.{name}");
+        ensure!(statement.contains(&name), "{name} is not in {statement}");
+        statement = statement.replace(&name, &format!("${}::{kind}", n + 1));
+    }
+    Ok(statement)
+}
+
+/// Every hot statement of the effect: its name, its text, and arguments of the right types.
+pub async fn statements(
+    connection: &mut PgConnection,
+) -> Result<Vec<(&'static str, String, &'static str)>> {
+    let mut all: Vec<_> =
+        STATEMENTS.map(|(name, sql, arguments)| (name, sql.to_owned(), arguments)).into();
+    for (function, arguments) in FUNCTIONS {
+        all.push((function, statement_of(connection, function).await?, arguments));
+    }
+    Ok(all)
+}
 
 #[tokio::test]
 async fn s07_the_effects_statements_walk_indexes_also_with_generic_plans() -> Result<()> {
@@ -32,7 +74,7 @@ async fn s07_the_effects_statements_walk_indexes_also_with_generic_plans() -> Re
         .await?;
     let mut connection = lab.connect().await?;
     for mode in ["force_generic_plan", "force_custom_plan"] {
-        for (name, sql, arguments) in STATEMENTS {
+        for (name, sql, arguments) in statements(&mut connection).await? {
             let mut tx = connection.begin().await?;
             tx.execute(AssertSqlSafe(format!("set local plan_cache_mode = {mode}"))).await?;
             tx.execute(AssertSqlSafe(format!("prepare s as {sql}"))).await?;

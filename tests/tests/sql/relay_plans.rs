@@ -165,7 +165,8 @@ async fn s07_a_plan_kept_from_empty_tables_is_the_one_for_full_ones() -> Result<
     let mut connection = pool.acquire().await?;
     let [claim, bodies] = claim_statements(&mut connection).await?;
     let inner = [("claim", &*claim, CLAIM_ARGUMENTS), ("its bodies", &*bodies, BODIES_ARGUMENTS)];
-    let effects = super::effect_plans::STATEMENTS;
+    let effects = super::effect_plans::statements(&mut connection).await?;
+    let effects = effects.iter().map(|(name, sql, arguments)| (*name, sql.as_str(), *arguments));
     let all: Vec<Hot<'_>> = STATEMENTS.into_iter().chain(inner).chain(effects).collect();
     let mut empty = Vec::new();
     for hot in &all {

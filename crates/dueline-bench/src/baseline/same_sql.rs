@@ -63,10 +63,10 @@ pub(crate) async fn work(
 async fn apply(
     sessions: &Sessions,
     role: &str,
-    effect: &SqlHandler,
+    handler: &SqlHandler,
     mut tasks: Vec<Task>,
 ) -> Result<i64> {
-    let batch = Batch { queue: QUEUE, role, effect, repeated: 0 };
+    let batch = Batch { queue: QUEUE, role, handler: handler.into(), repeated: 0 };
     let fates = match batch.run_in(sessions, &mut tasks).await {
         Ok(fates) => fates,
         Err(trouble) => bail!("the batch failed: {trouble:?}"),

@@ -182,7 +182,7 @@ impl BatchJob {
         let batch = Batch {
             queue: &self.context.queue,
             role: &self.context.role,
-            effect: &*self.kind.effect,
+            handler: self.kind.effect.handling(),
             repeated,
         };
         let mut free_retries = 0;

@@ -6,8 +6,9 @@ use dueline_core::Micros;
 use sqlx::{Connection as _, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
-use super::handler::{Effect, Failure, Task, Trouble, Verdict};
-use super::steps::{admit, finish, role, settle, still_live};
+use super::SqlHandler;
+use super::handler::{Effect, Failure, Handling, Task, Trouble, Verdict};
+use super::steps::{Answer, Standing, admit, finish, role, settle, standings, whole};
 use crate::{Pool, Sessions, StoreError};
 
 /// How often a batch is run again without the tasks that moved.
@@ -39,7 +40,7 @@ pub struct Batch<'a> {
     /// The role that the handler runs as.
     pub role: &'a str,
     /// The handler.
-    pub effect: &'a dyn Effect,
+    pub handler: Handling<'a>,
     /// Duplicates that the caller took out of this batch already.
     pub repeated: usize,
 }
@@ -96,7 +97,14 @@ impl Batch<'_> {
         already_moved: usize,
     ) -> Result<Run, Trouble> {
         let mut connection = sessions.take().await.map_err(|e| Trouble::ours(&e))?;
-        let result = self.transaction(&mut connection, sessions, tasks, already_moved).await;
+        let result = match self.handler {
+            Handling::Statement(handler) => {
+                self.one_call(&mut connection, sessions, handler, tasks, already_moved).await
+            }
+            Handling::Code(effect) => {
+                self.transaction(&mut connection, sessions, effect, tasks, already_moved).await
+            }
+        };
         match &result {
             Ok(_) => sessions.keep(connection),
             // The others of this moment are probably broken too: the next batch asks for a fresh one.
@@ -106,10 +114,36 @@ impl Batch<'_> {
         result
     }
 
+    /// The server runs it all: while a business row is held, it waits for nobody outside.
+    async fn one_call(
+        &self,
+        connection: &mut PgConnection,
+        sessions: &Sessions,
+        handler: &SqlHandler,
+        tasks: &mut [Task],
+        already_moved: usize,
+    ) -> Result<Run, Trouble> {
+        tasks.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let error = match whole(connection, self, handler.sql(), tasks, already_moved).await {
+            Ok(answer) => return Ok(Run::Committed(fates(tasks, &answer))),
+            Err(error) => error,
+        };
+        if error.sqlstate().as_deref() == Some("DLM01") {
+            return moved_ids(&error).map(Run::Moved).ok_or_else(|| Trouble::ours(&error));
+        }
+        let Some(standings) = self.fate_of_commit(sessions.pool(), &error, tasks).await else {
+            return Err(Trouble::from_handler(&error));
+        };
+        let mut fates: HashMap<_, _> = tasks.iter().map(|task| (task.id, Fate::Stale)).collect();
+        fates.extend(standings.iter().map(|standing| (standing.id, fate_now(standing))));
+        Ok(Run::Committed(fates))
+    }
+
     async fn transaction(
         &self,
         connection: &mut PgConnection,
         sessions: &Sessions,
+        effect: &dyn Effect,
         tasks: &mut [Task],
         already_moved: usize,
     ) -> Result<Run, Trouble> {
@@ -121,7 +155,7 @@ impl Batch<'_> {
         let (known, rest) = rest.split_at(admitted.known);
         let (early, stale) = rest.split_at(admitted.early);
 
-        let verdicts = self.apply(&mut tx, ready, &admitted.before).await?;
+        let verdicts = apply(&mut tx, effect, ready, &admitted.before).await?;
         let outcomes: Vec<(&Task, &'static str)> = ready
             .iter()
             .zip(&verdicts)
@@ -152,33 +186,6 @@ impl Batch<'_> {
         Ok(Run::Committed(fates))
     }
 
-    /// Step 3: the handler, as its own role, which step 2 took on; then back to who we were `before`.
-    async fn apply(
-        &self,
-        tx: &mut PgConnection,
-        ready: &[Task],
-        before: &str,
-    ) -> Result<Vec<Verdict>, Trouble> {
-        if ready.is_empty() {
-            return Ok(Vec::new());
-        }
-        let verdicts = self.effect.apply(tx, ready).await?;
-        if verdicts.len() != ready.len() {
-            return Err(Trouble::Contract(format!(
-                "the handler answered {} verdicts for {} tasks",
-                verdicts.len(),
-                ready.len()
-            )));
-        }
-        let failures: Vec<_> =
-            ready.iter().zip(&verdicts).filter_map(|(t, v)| Some((t.id, failure(v)?))).collect();
-        if !failures.is_empty() {
-            return Err(Trouble::Items(failures));
-        }
-        role(tx, before).await.map_err(|e| Trouble::from_handler(&e))?;
-        Ok(verdicts)
-    }
-
     /// Step 5. A constraint that was deferred by the handler speaks here; and when the connection breaks,
     /// another one is asked.
     async fn commit(
@@ -189,17 +196,92 @@ impl Batch<'_> {
     ) -> Result<(), Trouble> {
         let Err(error) = tx.commit().await else { return Ok(()) };
         let error = StoreError::from(error);
-        if !error.is_connection_lost() || settled.is_empty() {
-            return Err(Trouble::from_handler(&error));
+        match self.fate_of_commit(pool, &error, settled).await {
+            Some(_) => Ok(()),
+            None => Err(Trouble::from_handler(&error)),
+        }
+    }
+
+    /// After this error: how the tasks stand, if it was committed all the same.
+    async fn fate_of_commit(
+        &self,
+        pool: &Pool,
+        error: &StoreError,
+        tasks: &[Task],
+    ) -> Option<Vec<Standing>> {
+        if !error.is_connection_lost() || tasks.is_empty() {
+            return None;
         }
         for _ in 0..MAX_LOOKUPS {
-            match still_live(pool, settled).await {
-                Ok(0) => return Ok(()),
-                Ok(_) => break,
+            match standings(pool, tasks).await {
+                Ok(all) => return all.iter().all(|s| s.state != "live").then_some(all),
                 Err(look_up) => tracing::warn!(error = %look_up, "a COMMIT cannot be looked up"),
             }
         }
-        Err(Trouble::ours(&error))
+        None
+    }
+}
+
+/// Step 3: the handler, as its own role, which step 2 took on; then back to who we were `before`.
+async fn apply(
+    tx: &mut PgConnection,
+    effect: &dyn Effect,
+    ready: &[Task],
+    before: &str,
+) -> Result<Vec<Verdict>, Trouble> {
+    if ready.is_empty() {
+        return Ok(Vec::new());
+    }
+    let verdicts = effect.apply(tx, ready).await?;
+    if verdicts.len() != ready.len() {
+        return Err(Trouble::Contract(format!(
+            "the handler answered {} verdicts for {} tasks",
+            verdicts.len(),
+            ready.len()
+        )));
+    }
+    let failures: Vec<_> =
+        ready.iter().zip(&verdicts).filter_map(|(t, v)| Some((t.id, failure(v)?))).collect();
+    if !failures.is_empty() {
+        return Err(Trouble::Items(failures));
+    }
+    role(tx, before).await.map_err(|e| Trouble::from_handler(&e))?;
+    Ok(verdicts)
+}
+
+/// What a whole batch answered, by task.
+fn fates(tasks: &[Task], answer: &Answer) -> HashMap<i64, Fate> {
+    let done = Fate::Done(answer.finished_at.map_or(Micros(0), Micros::from));
+    let mut fates: HashMap<i64, Fate> = tasks.iter().map(|task| (task.id, done)).collect();
+    // The moved are among the known.
+    for (ords, fate) in [
+        (&answer.skipped, Fate::Skipped),
+        (&answer.known, Fate::Known),
+        (&answer.early, Fate::Early),
+        (&answer.stale, Fate::Stale),
+        (&answer.moved, Fate::Moved),
+    ] {
+        for ord in ords.iter().flatten() {
+            let place = usize::try_from(ord - 1).ok();
+            if let Some(task) = place.and_then(|place| tasks.get(place)) {
+                fates.insert(task.id, fate);
+            }
+        }
+    }
+    fates
+}
+
+/// The tasks that have moved, as the error's detail names them: `{1,2}`.
+fn moved_ids(error: &StoreError) -> Option<Vec<i64>> {
+    let list = error.detail()?.strip_prefix('{')?.strip_suffix('}')?;
+    list.split(',').map(|id| id.parse().ok()).collect()
+}
+
+fn fate_now(standing: &Standing) -> Fate {
+    match (standing.state.as_str(), standing.finished_at) {
+        ("done", Some(at)) => Fate::Done(at.into()),
+        ("skipped", _) => Fate::Skipped,
+        _ => Fate::Stale,
     }
 }
 

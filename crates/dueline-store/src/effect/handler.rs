@@ -6,6 +6,7 @@ use dueline_core::{KeyHash, Micros};
 use serde_json::value::RawValue;
 use sqlx::PgConnection;
 
+use super::SqlHandler;
 use crate::{StoreError, Whose};
 
 /// The most characters of an error that is kept on the row.
@@ -100,6 +101,11 @@ impl Trouble {
     #[must_use]
     pub fn from_handler(error: &StoreError) -> Self {
         let state = error.sqlstate().unwrap_or_default();
+        match state.as_str() {
+            "DLC01" => return Self::Contract(error.message()),
+            "DLX01" => return Self::ours(error),
+            _ => {}
+        }
         let own = state.starts_with("DL");
         if own || error.whose() == Whose::Task {
             let permanent = if own { state.starts_with("DLP") } else { state != "P0001" };
@@ -110,6 +116,27 @@ impl Trouble {
             return Self::Batch(Failure::new(text, false));
         }
         Self::ours(error)
+    }
+}
+
+/// Who carries out the effect of a kind.
+#[derive(Clone, Copy)]
+pub enum Handling<'a> {
+    /// A user's statement: the server runs the whole batch in one round trip.
+    Statement(&'a SqlHandler),
+    /// Code, which has the transaction between its own round trips.
+    Code(&'a dyn Effect),
+}
+
+impl<'a> From<&'a SqlHandler> for Handling<'a> {
+    fn from(handler: &'a SqlHandler) -> Self {
+        Self::Statement(handler)
+    }
+}
+
+impl<'a, E: Effect> From<&'a E> for Handling<'a> {
+    fn from(effect: &'a E) -> Self {
+        Self::Code(effect)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transaction in which a batch takes effect (kind `here`), and what surrounds it.
 //!
 //! * [`Batch::run`]: dedupe → business rows → task → due, in one transaction, in this order of locks;
-//! * [`SqlHandler`]: a user's statement as an [`Effect`], described before it is ever run;
+//! * [`SqlHandler`]: a user's statement, described before it is ever run; [`Effect`]: code instead;
 //! * [`fail`], [`lettered`], [`identify`]: failures, deaths and their letters;
 //! * [`CrashMarks`]: what a consumer was about to handle when it was last heard of;
 //! * [`check_session`], [`known_kinds`]: what is asked at start.
@@ -19,6 +19,6 @@ mod steps;
 pub use batch::{Batch, Fate};
 pub use crash::{CrashMark, CrashMarks};
 pub use failure::{FailedTask, FailureRecord, IdentifiedTask, fail, identify, lettered};
-pub use handler::{Effect, Failure, Task, Trouble, Verdict};
+pub use handler::{Effect, Failure, Handling, Task, Trouble, Verdict};
 pub use session::{KnownKind, check_session, known_kinds};
 pub use sql_handler::SqlHandler;

@@ -5,13 +5,10 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
 use sqlx::postgres::PgStatement;
-use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, Column as _, Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Column as _, Connection as _, Executor as _, PgConnection};
 use sqlx::{SqlSafeStr as _, Statement as _, TypeInfo as _};
 
-use super::handler::{Effect, Task, Trouble, Verdict};
 use crate::{Pool, StoreError};
 
 /// What the user's statement stands on.
@@ -21,7 +18,6 @@ const BATCH: &str = include_str!("../../sql/effect/batch_relation.sql");
 #[derive(Clone, Debug)]
 pub struct SqlHandler {
     sql: Arc<str>,
-    wide: bool,
 }
 
 impl SqlHandler {
@@ -43,7 +39,7 @@ impl SqlHandler {
             .prepare(AssertSqlSafe(Arc::clone(&sql)).into_sql_str())
             .await
             .map_err(|error| explain(kind, error.into()))?;
-        let wide = result_is_wide(&described).map_err(refused)?;
+        check_result(&described).map_err(refused)?;
         let mut tx = connection.begin().await?;
         let planned = plan(&mut tx, role, &sql).await;
         tx.rollback().await?;
@@ -51,62 +47,12 @@ impl SqlHandler {
         let name_is_gone = sqlx::raw_sql("deallocate dueline_described").execute(&mut *connection);
         drop(name_is_gone.await);
         planned.map_err(|error| explain(kind, error))?;
-        Ok(Self { sql, wide })
+        Ok(Self { sql })
     }
 
-    /// Reads the answer: each `ord` at most once and only such as were given.
-    fn verdicts(
-        &self,
-        rows: &[sqlx::postgres::PgRow],
-        count: usize,
-    ) -> Result<Vec<Verdict>, Trouble> {
-        let mut verdicts = vec![Verdict::Skipped; count];
-        for row in rows {
-            let ord = if self.wide {
-                row.try_get::<Option<i64>, _>(0)
-            } else {
-                row.try_get::<Option<i32>, _>(0).map(|ord| ord.map(i64::from))
-            };
-            let ord = ord.map_err(|e| Trouble::ours(&e.into()))?;
-            let place = ord.and_then(|o| usize::try_from(o - 1).ok()).filter(|p| *p < count);
-            let Some(place) = place else {
-                let ord = ord.map_or("null".to_owned(), |o| o.to_string());
-                return Err(Trouble::Contract(format!(
-                    "the statement returned {ord}, which is no `ord` of the batch (1 to {count})"
-                )));
-            };
-            if verdicts[place] == Verdict::Done {
-                return Err(Trouble::Contract(format!(
-                    "the statement returned the `ord` {} twice: more than one row was changed for one \
-                     task; make its condition unique, or aggregate (`select distinct`)",
-                    place + 1
-                )));
-            }
-            verdicts[place] = Verdict::Done;
-        }
-        Ok(verdicts)
-    }
-}
-
-#[async_trait::async_trait]
-impl Effect for SqlHandler {
-    async fn apply(
-        &self,
-        connection: &mut PgConnection,
-        tasks: &[Task],
-    ) -> Result<Vec<Verdict>, Trouble> {
-        let ords: Vec<i32> = (1..).take(tasks.len()).collect();
-        let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let payloads: Vec<Option<Json<&RawValue>>> =
-            tasks.iter().map(|task| task.payload.as_deref().map(Json)).collect();
-        let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql)))
-            .bind(ords)
-            .bind(keys)
-            .bind(payloads)
-            .fetch_all(connection)
-            .await
-            .map_err(|error| Trouble::from_handler(&error.into()))?;
-        self.verdicts(&rows, tasks.len())
+    /// The statement, over the relation `batch`: `$1` ordinals, `$2` keys, `$3` payloads.
+    pub(super) fn sql(&self) -> &str {
+        &self.sql
     }
 }
 
@@ -123,8 +69,8 @@ async fn plan(tx: &mut PgConnection, role: &str, sql: &str) -> Result<(), StoreE
     Ok(())
 }
 
-/// Whether the one result column is a bigint.
-fn result_is_wide(described: &PgStatement) -> Result<bool, String> {
+/// The result must be one integer column.
+fn check_result(described: &PgStatement) -> Result<(), String> {
     if let Some(sqlx::Either::Left(parameters)) = described.parameters()
         && parameters.len() != 3
     {
@@ -132,8 +78,7 @@ fn result_is_wide(described: &PgStatement) -> Result<bool, String> {
     }
     match described.columns() {
         [column] => match column.type_info().name() {
-            "INT4" => Ok(false),
-            "INT8" => Ok(true),
+            "INT4" | "INT8" => Ok(()),
             other => {
                 Err(format!("its result is of type {other}; it must be the changed `batch.ord`"))
             }

@@ -3,9 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use dueline_core::Micros;
+use serde_json::value::RawValue;
+use sqlx::types::Json;
 use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
+use super::batch::Batch;
 use super::handler::{Task, Trouble};
 use crate::{Pool, StoreError, Timestamptz};
 
@@ -116,68 +119,27 @@ pub(super) async fn settle(
     if outcomes.is_empty() {
         return Ok(Settled { at: Micros(0), only: None });
     }
-    let answer = settle_row(tx, outcomes, name).await.map_err(|e| Trouble::ours(&e))?;
-    if answer.settled == 0 {
-        same_transaction(tx, name).await?;
-    }
-    for (expected, actual) in [(answer.locked, answer.silenced), (answer.skipped, answer.forgotten)]
-    {
-        if expected != actual {
-            let count = |n: i64| usize::try_from(n).unwrap_or(0);
-            let (expected, actual) = (count(expected), count(actual));
-            let error = StoreError::Count { step: "settle", expected, actual };
-            tracing::error!(%error, "task, alarm and key do not agree");
-            return Err(Trouble::ours(&error));
-        }
-    }
-    let all = usize::try_from(answer.settled).is_ok_and(|n| n == outcomes.len());
-    let only = (!all).then(|| answer.ids.unwrap_or_default().into_iter().collect());
-    Ok(Settled { at: answer.finished_at.map_or(Micros(0), Micros::from), only })
-}
-
-/// What the statement of step 4 says.
-#[derive(sqlx::FromRow)]
-struct SettleRow {
-    locked: i64,
-    skipped: i64,
-    silenced: i64,
-    forgotten: i64,
-    settled: i64,
-    ids: Option<Vec<i64>>,
-    finished_at: Option<Timestamptz>,
-}
-
-async fn settle_row(
-    tx: &mut PgConnection,
-    outcomes: &[(&Task, &'static str)],
-    name: &str,
-) -> Result<SettleRow, StoreError> {
     let guards = Guards::of(outcomes.iter().map(|(task, _)| *task));
     let names: Vec<&str> = outcomes.iter().map(|(_, outcome)| *outcome).collect();
-    Ok(sqlx::query_as(include_str!("../../sql/effect/settle.sql"))
-        .bind(&guards.ids)
-        .bind(&guards.hashes)
-        .bind(&guards.generations)
-        .bind(&guards.attempts)
-        .bind(&guards.published)
-        .bind(&names)
-        .bind(name)
-        .fetch_one(tx)
-        .await?)
-}
-
-/// A handler that ends our transaction settles nothing: its effect stands in the dedupe table, and the
-/// contract is broken.
-async fn same_transaction(tx: &mut PgConnection, name: &str) -> Result<(), Trouble> {
-    let same: bool = sqlx::query_scalar(include_str!("../../sql/effect/same_transaction.sql"))
-        .bind(name)
-        .fetch_one(tx)
-        .await
-        .map_err(|e| Trouble::ours(&e.into()))?;
-    if same {
-        return Ok(());
-    }
-    Err(Trouble::Contract("the handler ended the transaction it was given".to_owned()))
+    let answer: Option<(Option<Timestamptz>, Option<Vec<i64>>)> =
+        sqlx::query_as(include_str!("../../sql/effect/settle.sql"))
+            .bind(&guards.ids)
+            .bind(&guards.hashes)
+            .bind(&guards.generations)
+            .bind(&guards.attempts)
+            .bind(&guards.published)
+            .bind(&names)
+            .bind(name)
+            .fetch_optional(tx)
+            .await
+            .map_err(|e| Trouble::ours(&e.into()))?;
+    // The effect stands in the dedupe table, and the contract is broken.
+    let Some((at, only)) = answer else {
+        let text = "the handler ended the transaction it was given";
+        return Err(Trouble::Contract(text.to_owned()));
+    };
+    let only = only.map(|ids| ids.into_iter().collect());
+    Ok(Settled { at: at.map_or(Micros(0), Micros::from), only })
 }
 
 /// Returns the alarms of what came early, and counts what was stopped.
@@ -211,15 +173,65 @@ pub(super) async fn finish(
     Ok(())
 }
 
-/// How many of the tasks stand as they stood before the COMMIT.
-pub(super) async fn still_live(pool: &Pool, tasks: &[Task]) -> Result<usize, StoreError> {
+/// What a whole batch answered: ordinals, from 1.
+#[derive(sqlx::FromRow)]
+pub(super) struct Answer {
+    pub known: Option<Vec<i64>>,
+    pub early: Option<Vec<i64>>,
+    pub stale: Option<Vec<i64>>,
+    pub moved: Option<Vec<i64>>,
+    pub skipped: Option<Vec<i64>>,
+    pub finished_at: Option<Timestamptz>,
+}
+
+/// All steps at once, for a handler that is a statement. `stops`: repeated in the batch, moved before.
+pub(super) async fn whole(
+    connection: &mut PgConnection,
+    batch: &Batch<'_>,
+    statement: &str,
+    tasks: &[Task],
+    already_moved: usize,
+) -> Result<Answer, StoreError> {
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let ords: Vec<i32> = (1..).take(tasks.len()).collect();
     let guards = Guards::of(tasks.iter());
-    let rows = sqlx::query(include_str!("../../sql/effect/still_live.sql"))
+    let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
+    let payloads: Vec<Option<Json<&RawValue>>> =
+        tasks.iter().map(|task| task.payload.as_deref().map(Json)).collect();
+    Ok(sqlx::query_as(include_str!("../../sql/effect/effect.sql"))
+        .bind(batch.queue)
+        .bind(ords)
+        .bind(&guards.ids)
+        .bind(&guards.hashes)
+        .bind(&guards.generations)
+        .bind(&guards.attempts)
+        .bind(&guards.published)
+        .bind(keys)
+        .bind(payloads)
+        .bind(statement)
+        .bind(batch.role)
+        .bind(count(batch.repeated))
+        .bind(count(already_moved))
+        .fetch_one(connection)
+        .await?)
+}
+
+/// How a task stands whose row is still of the message's try.
+#[derive(sqlx::FromRow)]
+pub(super) struct Standing {
+    pub id: i64,
+    pub state: String,
+    pub finished_at: Option<Timestamptz>,
+}
+
+/// How the tasks stand after a COMMIT whose fate is unknown.
+pub(super) async fn standings(pool: &Pool, tasks: &[Task]) -> Result<Vec<Standing>, StoreError> {
+    let guards = Guards::of(tasks.iter());
+    Ok(sqlx::query_as(include_str!("../../sql/effect/fates.sql"))
         .bind(&guards.ids)
         .bind(&guards.hashes)
         .bind(&guards.generations)
         .bind(&guards.attempts)
         .fetch_all(pool)
-        .await?;
-    Ok(rows.len())
+        .await?)
 }

@@ -1,2 +1,0 @@
--- Is this still the transaction that step 1 began?
-select coalesce(current_setting('dueline.effect', true) = $1, false)
