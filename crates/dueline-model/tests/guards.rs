@@ -1,0 +1,89 @@
+//! Every guard, one by one: taking it away breaks the invariant that the table names, or nothing does and the
+//! table says why.
+
+use dueline_model::explore::{Limits, Report, Search};
+use dueline_model::guard::{Guard, Guards};
+use dueline_model::model::{Model, Scope};
+use dueline_model::state::State;
+use dueline_model::table::{Expected, SMALL, TRIALS, Trial, find};
+
+/// More than the largest scope of the small bound has.
+const MAX_STATES: usize = 8_000_000;
+
+fn explore(
+    scope: Scope,
+    without: &[Guard],
+    until: Option<dueline_model::model::Invariant>,
+) -> Report {
+    let model = Model { scope, guards: Guards::ALL.without(without) };
+    Search::new(&model).run(Limits { max_states: MAX_STATES, until })
+}
+
+fn scope_of(name: &str) -> Scope {
+    find(name).unwrap_or_else(|| panic!("no scope {name}"))
+}
+
+#[test]
+fn the_protocol_holds_in_every_scope_of_the_small_bound() {
+    for scope in SMALL {
+        let report = explore(*scope, &[], None);
+        assert!(!report.cut, "{} is not small", scope.name);
+        assert!(report.states > 10_000, "{} has only {} states", scope.name, report.states);
+        for violation in &report.violations {
+            panic!("in {}: {violation}", scope.name);
+        }
+    }
+}
+
+#[test]
+fn each_guard_has_its_line_alone() {
+    for guard in Guard::ALL {
+        let lines = TRIALS.iter().filter(|trial| trial.without == [*guard]).count();
+        assert_eq!(lines, 1, "{}", guard.name());
+    }
+}
+
+#[test]
+fn without_a_necessary_guard_its_invariant_breaks() {
+    for Trial { without, expected } in TRIALS {
+        let Expected::Breaks(invariant, scope) = expected else { continue };
+        let report = explore(scope_of(scope), without, Some(*invariant));
+        let found = report.violations.iter().find(|v| v.invariant == *invariant);
+        let found = found.unwrap_or_else(|| {
+            panic!("without {without:?}, {invariant:?} holds in {scope}: {} states", report.states)
+        });
+        assert!(found.path.len() > 1);
+        assert!(
+            found.path.iter().skip(1).all(|(edge, _)| edge.is_some()),
+            "a path has all its edges"
+        );
+    }
+}
+
+#[test]
+fn without_a_redundant_guard_nothing_breaks() {
+    for Trial { without, expected } in TRIALS {
+        let Expected::Redundant(scopes, why) = expected else { continue };
+        for scope in *scopes {
+            let report = explore(scope_of(scope), without, None);
+            assert!(!report.cut);
+            if let Some(violation) = report.violations.first() {
+                panic!("{without:?} is called redundant ({why}), but in {scope}: {violation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn states_come_back_from_their_packing() {
+    let model = Model { scope: scope_of("pair"), guards: Guards::ALL };
+    let (mut state, mut edges) = (model.start(), Vec::new());
+    for turn in 0..500_usize {
+        assert_eq!(State::unpack(&state.pack()), state);
+        edges.clear();
+        model.edges(&state, &mut edges);
+        // Any walk will do; multiplied so that it does not always take the first edge.
+        let Some(edge) = edges.get(turn * 7 % edges.len().max(1)) else { return };
+        state = edge.to;
+    }
+}
