@@ -34,7 +34,8 @@ const fn pair(name: &'static str, bound: (u8, u8)) -> Scope {
 pub const SMALL: &[Scope] = &[
     scope("here", Effect::Here, (1, 2), 2),
     scope("faults", Effect::Here, (2, 0), 3),
-    scope("park", Effect::Here, (2, 0), 2),
+    scope("park", Effect::Here, (1, 1), 1),
+    scope("count", Effect::Here, (2, 0), 2),
     pair("pair", (1, 0)),
     scope("call", Effect::Call, (1, 2), 2),
     scope("once", Effect::CallOnce, (1, 1), 2),
@@ -139,7 +140,7 @@ pub const TRIALS: &[Trial] = &[
         RELAY,
         "what waits is consumed in the end, and then published again",
     ),
-    breaks(&[Guard::UnansweredIsConsumed], Invariant::V9, "park"),
+    breaks(&[Guard::UnansweredIsConsumed], Invariant::V9, "count"),
     breaks(&[Guard::AdmitGuard], Invariant::V1, "faults"),
     breaks(&[Guard::EarlyCheck], Invariant::V3, "faults"),
     redundant(
