@@ -40,7 +40,7 @@ impl Model {
     /// Takes one unread record, or two of different tasks.
     fn take(&self, edges: &mut Edges<'_>, consumer: usize) {
         let s = edges.from;
-        if usize::from(s.common.partition) != consumer + 1 {
+        if usize::from(s.common.partition) != consumer + 1 || s.common.deaf {
             return;
         }
         let unread = |n: &usize| s.log[*n].0.slot == Slot::Unread;
@@ -237,6 +237,7 @@ impl State {
         if owner {
             self.common.mark = (self.common.mark + u8::from(busy)).min(MARKS);
             self.rewind();
+            self.common.deaf = false;
             let other = 1 - consumer;
             self.common.partition = if self.consumers[other].0.down { 0 } else { other as u8 + 1 };
         }
@@ -264,6 +265,7 @@ fn membership(edges: &mut Edges<'_>, consumer: usize, idle: bool) {
         to.common.partition = other as u8 + 1;
         to.common.mark = (to.common.mark + 1).min(MARKS);
         to.consumers[consumer].0.evicted = true;
+        to.common.deaf = false;
         to.rewind();
         edges.fault(who, "evicted while it works", 0, to, None);
     }

@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::model::{Edge, Invariant, Kind, Model};
-use crate::state::{Packed, State, WORDS};
+use crate::pack::{Packed, WORDS};
+use crate::state::State;
 
 const NONE: u32 = u32::MAX;
 
@@ -130,7 +131,7 @@ impl<'a> Search<'a> {
         let wants = |i: Invariant| limits.until.is_none_or(|until| until == i);
         let done = limits.until.is_some_and(|i| violations.iter().any(|v| v.invariant == i));
         if !done && [Invariant::V1, Invariant::V6, Invariant::V8].into_iter().any(wants) {
-            if let Some(stuck) = self.stuck() {
+            for stuck in self.stuck() {
                 if violations.iter().all(|v| v.invariant != stuck.invariant) {
                     violations.push(stuck);
                 }
@@ -222,19 +223,26 @@ impl<'a> Search<'a> {
         index
     }
 
-    /// The nearest state from which no path without faults leads to a finished (lettered, drained) one. States
+    /// The nearest states from which no path without faults leads to a finished (lettered, drained) one. States
     /// that were not expanded are given the benefit of the doubt.
-    fn stuck(&self) -> Option<Violation> {
+    fn stuck(&self) -> Vec<Violation> {
         let kinds = [
             (1, Invariant::V1, "no way out without faults: the task is never finished"),
             (2, Invariant::V6, "no way out without faults: the letter is never written"),
             (4, Invariant::V8, "no way out without faults: the system is never drained"),
         ];
-        kinds.into_iter().find_map(|(bit, invariant, what)| {
+        // Who is stuck for one reason is not reported for the later ones.
+        let mut known = vec![false; self.states.len()];
+        let mut violations = Vec::new();
+        for (bit, invariant, what) in kinds {
             let escapes = self.escapes(bit);
-            let index = escapes.iter().position(|escapes| !escapes)?;
-            Some(Violation { invariant, what, path: self.path(index as u32) })
-        })
+            let new = |index: &usize| !escapes[*index] && !known[*index];
+            if let Some(index) = (0..escapes.len()).find(new) {
+                violations.push(Violation { invariant, what, path: self.path(index as u32) });
+            }
+            known = escapes.into_iter().map(|escapes| !escapes).collect();
+        }
+        violations
     }
 
     fn escapes(&self, bit: u8) -> Vec<bool> {

@@ -107,6 +107,8 @@ guards! {
     CrashMarks = "crash-marks",
     /// A crash is not charged as an attempt.
     CrashIsFree = "crash-is-free",
+    /// A record below those that were read is a new one, when the log begins anew.
+    LogBeginsAnew = "log-begins-anew",
     /// The offset is stored after COMMIT.
     OffsetAfterCommit = "offset-after-commit",
     /// The committed offset is the highest contiguous one.

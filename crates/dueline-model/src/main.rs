@@ -88,9 +88,12 @@ fn print(scope: &Scope, report: &Report) {
         report.bytes >> 20,
         if report.cut { ", CUT at --max-states" } else { "" }
     );
+    let broken = |invariant| report.violations.iter().any(|v| v.invariant == invariant);
+    // What is never finished is never drained.
+    let drains = !(broken(Invariant::V1) || broken(Invariant::V6));
     let holds: Vec<String> = Invariant::ALL
         .iter()
-        .filter(|invariant| report.violations.iter().all(|v| v.invariant != **invariant))
+        .filter(|invariant| !broken(**invariant) && (drains || **invariant != Invariant::V8))
         .map(|invariant| format!("{invariant:?}"))
         .collect();
     println!("  holds: {}", holds.join(" "));

@@ -272,7 +272,7 @@ impl Model {
         let mut to = *edges.from;
         to.clear_hand(hand);
         let t = to.task(&m);
-        if t.lease == Lease::Absent || !(at.fresh || !self.on(Guard::FenceOfPark)) {
+        if t.lease == Lease::Absent || !at.fresh && self.on(Guard::FenceOfPark) {
             edges.add(Kind::Plain, who, "sweep: park, refused", m.task, to);
             return;
         }

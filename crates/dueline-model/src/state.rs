@@ -1,199 +1,16 @@
 //! One state of the whole system, and its packed form.
 //!
-//! Fields are small numbers and choices; [`packed!`] gives each its width in bits. What is unbounded in
+//! Fields are small numbers and choices, each with its width in bits. What is unbounded in
 //! the product (fences, offsets, clocks) stands here as what can be told of it: whether a fence that a relay
 //! saw is still the present one, whether a lease is over.
 
-/// Words of a packed state.
-pub const WORDS: usize = 5;
-/// A packed state.
-pub type Packed = [u64; WORDS];
+pub use crate::choices::{Claimant, Fate, Lease, Life, Order, Outcome, Phase, Slot, Stage};
+use crate::pack::{Bits, Field, Packed};
+
 /// Records of the tier's topic that are not passed by the committed offset.
 pub const LOG: usize = 3;
 /// Relays and consumers; also their hands and letter writers.
 pub const PAIR: usize = 2;
-
-/// Writes and reads fields of a few bits each.
-#[derive(Default)]
-struct Bits {
-    words: Packed,
-    at: usize,
-}
-
-impl Bits {
-    fn put(&mut self, value: u64, bits: usize) {
-        debug_assert!(value < 1 << bits, "{value} does not fit into {bits} bits");
-        let (word, shift) = (self.at / 64, self.at % 64);
-        self.words[word] |= value << shift;
-        if shift + bits > 64 {
-            self.words[word + 1] |= value >> (64 - shift);
-        }
-        self.at += bits;
-    }
-
-    fn take(&mut self, bits: usize) -> u64 {
-        let (word, shift) = (self.at / 64, self.at % 64);
-        let mut value = self.words[word] >> shift;
-        if shift + bits > 64 {
-            value |= self.words[word + 1] << (64 - shift);
-        }
-        self.at += bits;
-        value & ((1 << bits) - 1)
-    }
-}
-
-/// A value of a field.
-trait Field: Copy {
-    fn number(self) -> u64;
-    fn of(number: u64) -> Self;
-}
-
-impl Field for u8 {
-    fn number(self) -> u64 {
-        u64::from(self)
-    }
-
-    fn of(number: u64) -> Self {
-        // Fields have at most eight bits.
-        number as Self
-    }
-}
-
-impl Field for bool {
-    fn number(self) -> u64 {
-        u64::from(self)
-    }
-
-    fn of(number: u64) -> Self {
-        number != 0
-    }
-}
-
-/// An enum whose values are numbered in their order; the first is the default.
-macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident { $(#[$first_meta:meta])* $first:ident,
-        $($(#[$value_meta:meta])* $value:ident),* $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $name { #[default] $(#[$first_meta])* $first, $($(#[$value_meta])* $value),* }
-
-        impl Field for $name {
-            fn number(self) -> u64 {
-                self as u64
-            }
-
-            fn of(number: u64) -> Self {
-                const ALL: &[$name] = &[$name::$first, $($name::$value),*];
-                usize::try_from(number).ok().and_then(|n| ALL.get(n).copied()).unwrap_or_default()
-            }
-        }
-    };
-}
-
-/// A struct of fields, each with its width in bits.
-macro_rules! packed {
-    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty = $bits:literal),* $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name { $($(#[$field_meta])* pub $field: $type),* }
-
-        impl $name {
-            fn pack(self, bits: &mut Bits) {
-                $(bits.put(self.$field.number(), $bits);)*
-            }
-
-            fn unpack(bits: &mut Bits) -> Self {
-                Self { $($field: <$type>::of(bits.take($bits))),* }
-            }
-        }
-    };
-}
-
-choice! {
-    /// `task.state`, and a key that was never scheduled.
-    Life {
-        /// No row.
-        Unscheduled,
-        /// `live`.
-        Live,
-        /// `done`.
-        Done,
-        /// `skipped`.
-        Skipped,
-        /// `cancelled`.
-        Cancelled,
-        /// `dead`.
-        Dead,
-    }
-}
-
-choice! {
-    /// The alarm in `due`.
-    Lease {
-        /// No alarm.
-        Absent,
-        /// `lease_until` is null.
-        Waiting,
-        /// Leased, `lease_until` in the future.
-        Running,
-        /// Leased, `lease_until` in the past.
-        Over,
-        /// Leased until far in the future, for the clock went back.
-        Far,
-    }
-}
-
-choice! {
-    /// Where the database's clock stands between `due_at` and `next_at`.
-    Phase {
-        /// Before `due_at`.
-        Early,
-        /// `due_at` is past, a retry's pause is not.
-        BackingOff,
-        /// `next_at` is past.
-        Rings,
-    }
-}
-
-choice! {
-    /// Whose claim it is.
-    Claimant {
-        /// Of relay A's present incarnation.
-        RelayA,
-        /// Of relay B's present incarnation.
-        RelayB,
-        /// Of one that crashed and is not declared dead yet.
-        Silent,
-        /// Of one that was declared dead.
-        Ended,
-    }
-}
-
-choice! {
-    /// `dedupe.outcome`.
-    Outcome {
-        /// No row.
-        Absent,
-        /// `in_progress`, with the token of the consumer in `holder`.
-        InProgress,
-        /// `failed`.
-        Failed,
-        /// `done`.
-        Done,
-    }
-}
-
-choice! {
-    /// The business object.
-    Order {
-        /// Neither.
-        Open,
-        /// The customer has paid.
-        Paid,
-        /// The effect happened.
-        Closed,
-    }
-}
 
 packed! {
     /// A task: its row, its alarm, its dedupe row, its order, and what only the checks look at.
@@ -263,20 +80,6 @@ packed! {
     }
 }
 
-choice! {
-    /// A record beyond the committed offset.
-    Slot {
-        /// None.
-        Empty,
-        /// Not read by the partition's owner.
-        Unread,
-        /// Read, under way.
-        Taken,
-        /// Its work is finished.
-        Finished,
-    }
-}
-
 packed! {
     /// What a message says.
     Message {
@@ -301,30 +104,6 @@ packed! {
     }
 }
 
-choice! {
-    /// What a relay is doing with one alarm.
-    Stage {
-        /// Nothing.
-        Free,
-        /// The claim is committed, its message not sent.
-        Claimed,
-        /// Delivered, not yet confirmed by a heartbeat.
-        Delivered,
-        /// Certainly not written, to be released.
-        Release,
-        /// Reported as unknown, and to be written after all.
-        Limbo,
-        /// The sweep read the alarm, and decided.
-        Extend,
-        /// As above: publish again.
-        Again,
-        /// As above: publish again, the message was consumed.
-        AgainConsumed,
-        /// As above: park.
-        Park,
-    }
-}
-
 packed! {
     /// A relay's hand on one alarm.
     Hand {
@@ -346,44 +125,6 @@ packed! {
         down: bool = 1,
         /// Its incarnation was declared dead, and it does not know.
         ended: bool = 1,
-    }
-}
-
-choice! {
-    /// What became of a message in a consumer's hands.
-    Fate {
-        /// None in hand.
-        Absent,
-        /// Taken.
-        Taken,
-        /// Judged by its row: to be handled.
-        Ready,
-        /// Its dedupe row is entered, or its token set.
-        Entered,
-        /// The handler changed its order.
-        Applied,
-        /// The handler found nothing to do.
-        Declined,
-        /// The key is finished already.
-        Known,
-        /// The deadline has not come.
-        Early,
-        /// The row was locked or had changed: later.
-        Moved,
-        /// The handler failed: to be recorded.
-        Failed,
-        /// The call elsewhere is on the wire.
-        Calling,
-        /// The call elsewhere was answered: the effect is there.
-        Answered,
-        /// The call elsewhere ended without an answer.
-        Unanswered,
-        /// The call elsewhere certainly failed.
-        Refused,
-        /// The row does not speak of this try any more.
-        Stale,
-        /// Done with.
-        Settled,
     }
 }
 
@@ -432,6 +173,8 @@ packed! {
         partition: u8 = 2,
         /// Deaths of consumers at the first uncommitted record.
         mark: u8 = 2,
+        /// The owner takes the records of a topic that was made again for ones that it knows.
+        deaf: bool = 1,
         /// Task 1 was claimed after task 0.
         second_later: bool = 1,
         /// A call elsewhere is on its way: which generation, + 1.

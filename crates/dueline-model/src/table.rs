@@ -56,6 +56,27 @@ pub const LARGE: &[Scope] = &[
 /// For traces that need more of something than the small bound has; only searched until the trace is found.
 pub const SPECIAL: &[Scope] = &[scope("call3", Effect::Call, (3, 0), 4)];
 
+/// The guards, as the table in `docs/model.md` has them.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "| without | breaks | what the guard is; why nothing breaks |\n|---|---|---|\n",
+    );
+    for trial in TRIALS {
+        let names: Vec<String> = trial.without.iter().map(|g| format!("`{}`", g.name())).collect();
+        let guard = match trial.without {
+            [guard] => guard.text(),
+            _ => "Each of them covers for the other.",
+        };
+        let (breaks, why) = match trial.expected {
+            Expected::Breaks(invariant, _) => (format!("{invariant:?}"), String::new()),
+            Expected::Redundant(_, why) => ("–".to_owned(), format!(" *Redundant: {why}.*")),
+        };
+        text += &format!("| {} | {breaks} | {guard}{why} |\n", names.join(" + "));
+    }
+    text
+}
+
 /// The scope of this name in the small bound, or the special one.
 #[must_use]
 pub fn find(name: &str) -> Option<Scope> {
@@ -75,7 +96,9 @@ const fn redundant(
 }
 
 const RELAY: &[&str] = &["faults", "park", "team"];
-const HERE: &[&str] = &["here", "faults"];
+/// For guards of the effect, and for those that two client calls are about.
+const HERE: &[&str] = &["faults", "park", "pair"];
+const CALLS: &[&str] = &["here", "faults"];
 const CALL: &[&str] = &["call", "once"];
 
 /// Every guard alone, and the sets in which a redundant one becomes necessary.
@@ -115,7 +138,7 @@ pub const TRIALS: &[Trial] = &[
         RELAY,
         "an extension publishes nothing, and its fence names the alarm that was read",
     ),
-    breaks(&[Guard::SweepFromTheStart], Invariant::V1, "here"),
+    breaks(&[Guard::SweepFromTheStart], Invariant::V1, "faults"),
     breaks(&[Guard::SweepOfLeases], Invariant::V1, "faults"),
     breaks(&[Guard::LeaseTooLong], Invariant::V1, "faults"),
     redundant(
@@ -167,6 +190,7 @@ pub const TRIALS: &[Trial] = &[
     breaks(&[Guard::TroubleIsFree], Invariant::V6, "faults"),
     breaks(&[Guard::CrashMarks], Invariant::V1, "faults"),
     breaks(&[Guard::CrashIsFree], Invariant::V6, "faults"),
+    breaks(&[Guard::LogBeginsAnew], Invariant::V1, "faults"),
     breaks(&[Guard::OffsetAfterCommit], Invariant::V7, "faults"),
     breaks(&[Guard::OffsetContiguous], Invariant::V7, "pair"),
     breaks(&[Guard::RowBeforeLetter], Invariant::V6, "here"),
@@ -174,20 +198,20 @@ pub const TRIALS: &[Trial] = &[
     breaks(&[Guard::MissingLetters], Invariant::V6, "faults"),
     redundant(
         &[Guard::DeathRenews],
-        HERE,
+        CALLS,
         "the replay renews too; but two deaths of one generation could not be told apart",
     ),
-    redundant(&[Guard::CancelRenews], HERE, "opening again renews too"),
+    redundant(&[Guard::CancelRenews], CALLS, "opening again renews too"),
     redundant(
         &[Guard::OpenRenews],
-        HERE,
+        CALLS,
         "the cancel renews, and a skipped task has no message left",
     ),
     breaks(&[Guard::CancelRenews, Guard::OpenRenews], Invariant::V4, "here"),
     breaks(&[Guard::RescheduleRenews], Invariant::V4, "here"),
     redundant(
         &[Guard::ReplayRenews],
-        HERE,
+        CALLS,
         "the death renews, so that no message has the generation of a dead row",
     ),
     breaks(&[Guard::ReplayGeneration], Invariant::V6, "here"),
@@ -221,7 +245,7 @@ pub const TRIALS: &[Trial] = &[
         CALL,
         "postpone-lease keeps the sweep away until the token's end",
     ),
-    breaks(&[Guard::PostponeLease, Guard::PostponeAnswers], Invariant::V1, "call"),
+    breaks(&[Guard::PostponeLease, Guard::PostponeAnswers], Invariant::V1, "once"),
     breaks(&[Guard::OutcomeToken], Invariant::V9, "call3"),
     redundant(
         &[Guard::FailureIsRemembered],

@@ -77,6 +77,7 @@ impl Model {
                 t.foreign_topic |= foreign;
                 t.passed &= !foreign;
             }
+            to.common.deaf |= foreign && s.common.partition != 0 && !self.on(Guard::LogBeginsAnew);
             let what = if foreign { "topic deleted and made again" } else { "records deleted" };
             edges.fault(Who::Kafka, what, 0, to, None);
         }

@@ -1,20 +1,16 @@
 //! Every guard, one by one: taking it away breaks the invariant that the table names, or nothing does and the
 //! table says why.
 
-use dueline_model::explore::{Limits, Report, Search};
-use dueline_model::guard::{Guard, Guards};
-use dueline_model::model::{Model, Scope};
-use dueline_model::state::State;
-use dueline_model::table::{Expected, SMALL, TRIALS, Trial, find};
+use crate::explore::{Limits, Report, Search};
+use crate::guard::{Guard, Guards};
+use crate::model::{Invariant, Model, Scope};
+use crate::state::State;
+use crate::table::{Expected, SMALL, TRIALS, Trial, find};
 
 /// More than the largest scope of the small bound has.
 const MAX_STATES: usize = 8_000_000;
 
-fn explore(
-    scope: Scope,
-    without: &[Guard],
-    until: Option<dueline_model::model::Invariant>,
-) -> Report {
+fn explore(scope: Scope, without: &[Guard], until: Option<Invariant>) -> Report {
     let model = Model { scope, guards: Guards::ALL.without(without) };
     Search::new(&model).run(Limits { max_states: MAX_STATES, until })
 }
@@ -29,9 +25,8 @@ fn the_protocol_holds_in_every_scope_of_the_small_bound() {
         let report = explore(*scope, &[], None);
         assert!(!report.cut, "{} is not small", scope.name);
         assert!(report.states > 10_000, "{} has only {} states", scope.name, report.states);
-        for violation in &report.violations {
-            panic!("in {}: {violation}", scope.name);
-        }
+        let broken: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+        assert!(broken.is_empty(), "in {}: {broken:#?}", scope.name);
     }
 }
 
@@ -86,4 +81,12 @@ fn states_come_back_from_their_packing() {
         let Some(edge) = edges.get(turn * 7 % edges.len().max(1)) else { return };
         state = edge.to;
     }
+}
+
+#[test]
+fn the_documentation_has_this_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/model.md");
+    let text = std::fs::read_to_string(path).expect("docs/model.md");
+    let table = crate::table::markdown();
+    assert!(text.contains(&table), "the table in docs/model.md is to be:\n{table}");
 }
