@@ -25,6 +25,8 @@ use sqlx::PgPool;
 use tempfile::TempDir;
 
 pub use disk::SmallDisk;
+pub use set_up::MAX_CONNECTIONS;
+pub use settings::{LEASE, MAX_POLL};
 
 use crate::role::Role;
 

@@ -1,11 +1,13 @@
 //! The campaign's configuration: everything short, so that a fault costs seconds.
 
+use std::time::Duration;
+
 use dueline_testkit::settings::Settings;
 
 /// How long a claimed task is left alone.
-pub const LEASE_S: u64 = 5;
-/// After how long without polling, or without a heartbeat, a consumer loses its partitions.
-pub const MAX_POLL_S: u64 = 6;
+pub const LEASE: Duration = Duration::from_secs(5);
+/// After how long without polling a consumer loses its partitions.
+pub const MAX_POLL: Duration = Duration::from_secs(6);
 
 /// Three queues: orders that are closed unless paid, refunds by a gateway that fails, parcels by a
 /// handler in Rust.
@@ -28,12 +30,12 @@ pub fn campaign(database_url: &str, brokers: &str, topic_prefix: &str) -> Settin
     for kind in ["close_order", "refund", "curse", "ship"] {
         settings.set(&format!("kinds.{kind}.backoff"), ["300ms", "600ms", "1s"]);
     }
-    settings.set("relay.lease", format!("{LEASE_S}s")).set("relay.lease_slack", "500ms");
+    settings.set("relay.lease", format!("{}s", LEASE.as_secs())).set("relay.lease_slack", "500ms");
     settings.set("kafka.delivery_timeout", "3s");
     settings.set("relay.heartbeat_interval", "300ms").set("relay.takeover_after", "1500ms");
     settings.set("relay.sweep_interval", "500ms").set("relay.hand_over_after", "4s");
     settings.set("consumer.handler_timeout", "2s").set("consumer.session_timeout", "2s");
-    settings.set("consumer.max_poll_interval", format!("{MAX_POLL_S}s"));
+    settings.set("consumer.max_poll_interval", format!("{}s", MAX_POLL.as_secs()));
     settings.set("consumer.commit_interval", "200ms");
     settings.set("consumer.environment_pause_max", "1s");
     settings.set("postgres.statement_timeout", "4s").set("postgres.connect_timeout", "3s");
@@ -49,7 +51,7 @@ mod tests {
     #[test]
     fn the_configuration_is_one_that_starts() {
         let config = campaign("postgres://h:1/d", "a:1", "t1").config().expect("is accepted");
-        assert_eq!(config.relay.lease.as_secs(), LEASE_S);
+        assert_eq!(config.relay.lease, LEASE);
         assert_eq!(config.kinds.len(), 4);
     }
 }

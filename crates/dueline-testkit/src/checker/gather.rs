@@ -75,6 +75,14 @@ pub async fn gather(pool: &PgPool, places: &Places) -> Result<Evidence> {
     Ok(evidence)
 }
 
+/// Reads the records of one tier topic, whole: before it is deleted, for example.
+///
+/// # Errors
+/// When the broker does not answer.
+pub async fn read_published(places: &Places, topic: &str) -> Result<Vec<Published>> {
+    read(&places.kafka, topic, published).await
+}
+
 /// How many records the groups have not passed yet, in all tier topics.
 ///
 /// # Errors

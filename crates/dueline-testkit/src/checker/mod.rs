@@ -5,6 +5,7 @@
 //! clients were told and what its ledger of effects says. [`judge()`] is pure, so that a test can
 //! plant each bug.
 
+mod calls;
 mod evidence;
 mod gather;
 mod judge;
@@ -12,9 +13,10 @@ mod judge;
 mod planted;
 
 pub use evidence::{
-    Alarm, Answer, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
+    Alarm, Answer, Call, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
+    Told,
 };
-pub use gather::{Places, Queue, duplicates, gather, lag};
+pub use gather::{Places, Queue, duplicates, gather, lag, read_published};
 pub use judge::{Finding, judge};
 
 /// Whether every invariant holds.
