@@ -46,9 +46,15 @@ pub async fn run(options: Options) -> Result<bool> {
     let (missing, left_out, disk_mib) = what_is_missing(options.tasks);
     let stage = Stage::start(StageOptions { disk_mib, ..StageOptions::default() }).await?;
     say(began, &format!("seed {}; two relays and two consumers are ready", options.seed));
-    let (archive, log) = (Archive::default(), Arc::new(FaultLog::default()));
+    let (archive, log) = (Arc::new(Archive::default()), Arc::new(FaultLog::default()));
     let supervised = Box::pin(stage.supervise());
     let watching = tokio::spawn(monitor::watch(stage.pool().clone(), Arc::clone(&log), began));
+    let probing = tokio::spawn(monitor::probe(
+        stage.pool().clone(),
+        stage.places().clone(),
+        Arc::clone(&archive),
+        Arc::clone(&log),
+    ));
 
     let plan = Plan {
         seed: options.seed,
@@ -62,6 +68,7 @@ pub async fn run(options: Options) -> Result<bool> {
         ended = supervised => anyhow::bail!("the supervisor ended: {ended:?}"),
     };
     watching.abort();
+    probing.abort();
 
     say(began, "SIGTERM to all processes");
     problems.extend(stage.stop_processes().await.err().map(|error| format!("{error:#}")));

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use dueline_testkit::checker::{Call, Published};
+use dueline_testkit::checker::{Call, Probe, Published};
 
 /// The first key of a parcel that kills its consumer; clients' keys are below.
 const FIRST_POISON: i64 = 9_000_000_000;
@@ -25,6 +25,8 @@ pub struct Notes {
     pub moved: Vec<(String, i32, i64)>,
     /// The nemesis's own calls.
     pub calls: Vec<Call>,
+    /// What looks at V7 found.
+    pub probes: Probe,
 }
 
 impl Archive {
@@ -42,6 +44,19 @@ impl Archive {
     /// The topic is a new one: its offsets start again.
     pub fn forget_moved(&self, topic: &str) {
         self.with(|notes| notes.moved.retain(|(of, ..)| of != topic));
+    }
+
+    /// What a look at V7 found, without the offsets that were moved by hand.
+    pub fn note_probe(&self, mut probe: Probe) {
+        self.with(|notes| {
+            let moved = |topic: &str, partition, offset| {
+                notes.moved.iter().any(|(t, p, to)| t == topic && *p == partition && offset < *to)
+            };
+            let before = probe.passed.len();
+            probe.passed.retain(|p| !moved(&p.record.topic, p.record.partition, p.record.offset));
+            probe.checked -= before - probe.passed.len();
+            notes.probes.add(probe);
+        });
     }
 
     /// A call of the nemesis's own.

@@ -1,14 +1,17 @@
-//! Watches the backlog while the campaign runs: progress for people, recovery for each fault.
+//! Watches while the campaign runs: the backlog, for people and for each fault's recovery, and V7, which
+//! nothing can break any more once everything is at rest.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use dueline_core::Micros;
+use dueline_testkit::checker::{self, Places};
 use sqlx::PgPool;
 use tokio::time::{Instant, timeout};
 
 use crate::clock;
+use crate::evidence::Archive;
 use crate::nemesis::FaultLog;
 
 /// How often it looks: the resolution of recovery times.
@@ -17,6 +20,11 @@ const LOOK: Duration = Duration::from_millis(200);
 const TELL: Duration = Duration::from_secs(5);
 /// The most that a look may take: a database that is away is looked at again.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pause between two looks at V7.
+const PROBE: Duration = Duration::from_secs(4);
+/// The most that a look at V7 may take.
+const PROBE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a look shows.
 #[derive(Clone, Copy, Debug, sqlx::FromRow)]
@@ -66,4 +74,22 @@ fn tell(backlog: Option<Backlog>, log: &FaultLog, began: Instant) {
     };
     let seconds = began.elapsed().as_secs();
     eprintln!("[{seconds:4} s] faults: {healed} healed, {running} now; tasks: {tasks}");
+}
+
+/// Looks at V7 until it is dropped. A look that fails, or during which topics or offsets are worked on by
+/// hand, shows nothing.
+pub async fn probe(pool: PgPool, places: Places, archive: Arc<Archive>, log: Arc<FaultLog>) {
+    loop {
+        tokio::time::sleep(PROBE).await;
+        let began = clock::now();
+        if log.disturbed_offsets(began) {
+            continue;
+        }
+        let found = timeout(PROBE_PATIENCE, checker::probe(&pool, &places)).await;
+        if let Ok(Ok(found)) = found
+            && !log.disturbed_offsets(began)
+        {
+            archive.note_probe(found);
+        }
+    }
 }

@@ -50,8 +50,11 @@ pub async fn recreate_topic(stage: &Stage, archive: &Archive, hold: Duration) ->
         replication: described.replication,
         configs: described.overrides.iter().filter_map(own).collect::<BTreeMap<_, _>>(),
     };
+    let ends = admin.watermarks(&topic).await?;
     testing::delete_topic(&admin, &topic).await?;
+    // The group keeps its offsets, and the new topic's records begin below them.
     archive.forget_moved(&topic);
+    archive.note_moved(&topic, &ends.iter().map(|ends| ends.high).collect::<Vec<_>>());
     testing::await_topic(&admin, &topic, false, TOPIC_PATIENCE).await?;
     sleep(hold / 2).await;
     // The name may stay taken for a moment, while the old one's files go.

@@ -91,6 +91,20 @@ impl FaultLog {
         })
     }
 
+    /// Whether a fault that works on topics or offsets was there at any time since `since`.
+    #[must_use]
+    pub fn disturbed_offsets(&self, since: Micros) -> bool {
+        let of_offsets = |fault: &&Done| {
+            ["topic", "records", "offsets"].iter().any(|word| fault.kind.starts_with(word))
+        };
+        self.with(|faults| {
+            faults
+                .iter()
+                .filter(of_offsets)
+                .any(|f| f.healed_at.is_none_or(|healed| healed > since))
+        })
+    }
+
     /// Notes at `now` that everything due before `oldest_open` is finished.
     pub fn note_progress(&self, oldest_open: Option<Micros>, now: Micros) {
         self.with(|faults| {

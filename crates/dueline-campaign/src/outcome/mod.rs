@@ -104,6 +104,7 @@ pub async fn evidence(stage: &Stage, archive: &Archive, mut calls: Vec<Call>) ->
     calls.extend(notes.calls);
     evidence.lost = notes.lost;
     evidence.moved_offsets = notes.moved;
+    evidence.probes = notes.probes;
     let effects: Vec<(String, String, i64)> =
         sqlx::query_as(include_str!("../../sql/workload/effects.sql"))
             .fetch_all(stage.pool())

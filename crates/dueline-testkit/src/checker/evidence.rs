@@ -2,6 +2,8 @@
 
 use dueline_core::{Envelope, Micros, TaskState};
 
+use super::probe::Probe;
+
 /// Everything that the judge looks at.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
@@ -25,6 +27,8 @@ pub struct Evidence {
     pub calls: Vec<Call>,
     /// Records of topics that were deleted since, or deleted from them.
     pub lost: Vec<Published>,
+    /// What looks at V7 found while work went on.
+    pub probes: Probe,
     /// Partitions whose committed offset somebody else moved, and where to: what lies below was
     /// passed by nobody of ours.
     pub moved_offsets: Vec<(String, i32, i64)>,

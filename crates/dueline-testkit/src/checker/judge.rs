@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::calls;
 use super::evidence::{Answer, Event, Evidence, Task};
+use super::probe::Passed;
 
 /// The most examples that a finding keeps.
 const MAX_EXAMPLES: usize = 5;
@@ -307,7 +308,21 @@ fn v7(index: &Index) -> Finding {
             format!("{place} was passed, but task {} is not answered", envelope.task_id)
         });
     }
+    passed_meanwhile(index, &mut finding);
     finding
+}
+
+/// What was seen while work went on.
+fn passed_meanwhile(index: &Index, finding: &mut Finding) {
+    let probes = &index.evidence.probes;
+    finding.checked += probes.checked - probes.passed.len();
+    for Passed { record, committed, .. } in &probes.passed {
+        let Some(envelope) = &record.envelope else { continue };
+        finding.demand_of((&envelope.kind, &envelope.key), false, || {
+            let place = format!("{}[{}]@{}", record.topic, record.partition, record.offset);
+            format!("{place} was passed by {committed} while its claim was open")
+        });
+    }
 }
 
 fn v8(index: &Index) -> Finding {

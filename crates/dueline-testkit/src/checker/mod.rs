@@ -11,6 +11,9 @@ mod gather;
 mod judge;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planted_calls;
+mod probe;
 
 pub use evidence::{
     Alarm, Answer, Call, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
@@ -18,6 +21,7 @@ pub use evidence::{
 };
 pub use gather::{Places, Queue, duplicates, gather, lag, read_published};
 pub use judge::{Finding, judge};
+pub use probe::{Passed, Probe, probe};
 
 /// Whether every invariant holds.
 #[must_use]
