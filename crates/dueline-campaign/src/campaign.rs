@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::evidence::Archive;
 use crate::nemesis::{self, FaultLog, Missing, Plan};
 use crate::outcome::{self, Known, Outcome};
-use crate::stage::{SmallDisk, Stage, StageOptions};
+use crate::stage::{Ended, SmallDisk, Stage, StageOptions};
 use crate::workload::{self, Pace};
-use crate::{Role, monitor};
+use crate::{Role, monitor, parcels};
 
 /// How long everything may take to come to rest after the last fault.
 const REST: Duration = Duration::from_secs(150);
@@ -33,6 +33,8 @@ pub struct Options {
     pub tasks: u32,
     /// How many faults.
     pub faults: usize,
+    /// Only faults whose kind contains this text.
+    pub only: Option<String>,
     /// Where the outcome is written as JSON.
     pub json: Option<PathBuf>,
 }
@@ -61,6 +63,7 @@ pub async fn run(options: Options) -> Result<bool> {
         faults: options.faults,
         time: Duration::from_secs(options.seconds),
         missing,
+        only: options.only.clone(),
     };
     let played = Box::pin(play(&options, plan, &stage, &archive, &log));
     let (calls, took, drained, mut problems) = tokio::select! {
@@ -145,7 +148,7 @@ async fn at_rest(stage: &Stage) -> Result<()> {
 fn what_is_missing(tasks: u32) -> (Missing, Vec<String>, u32) {
     let mut left_out = vec!["a lagging standby that is promoted".to_owned()];
     let disk = SmallDisk::mount(1);
-    let faketime = nemesis::faketime();
+    let faketime = crate::stage::faketime();
     let missing = Missing { disk: disk.is_err(), faketime: faketime.is_none() };
     if let Err(error) = disk {
         left_out.push(format!("disk full: {error:#}"));
@@ -158,7 +161,7 @@ fn what_is_missing(tasks: u32) -> (Missing, Vec<String>, u32) {
     (missing, left_out, disk_mib)
 }
 
-/// Panics in the processes' logs, but for those that parcels ask for.
+/// Panics and crashes of our processes, but for those that parcels ask for.
 fn panics(stage: &Stage) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for role in Role::ALL {
@@ -173,8 +176,11 @@ fn panics(stage: &Stage) -> Result<Vec<String>> {
             }
         }
     }
-    let ended = stage.ends().into_iter().filter(|ended| ended.status.contains(PANICKED));
-    found.extend(ended.map(|ended| format!("{} ended by a panic", ended.process)));
+    let poison = |ended: &Ended| ended.last_line.starts_with(parcels::ABORTING);
+    let crashed =
+        |ended: &Ended| ended.status.contains(PANICKED) || ended.status.contains("signal");
+    let ended = stage.ends().into_iter().filter(|ended| crashed(ended) && !poison(ended));
+    found.extend(ended.map(|ended| format!("{} ended by itself: {}", ended.process, ended.status)));
     Ok(found)
 }
 

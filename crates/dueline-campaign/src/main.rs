@@ -29,6 +29,9 @@ struct Arguments {
     /// How many faults; else one in two and a half seconds.
     #[arg(long)]
     faults: Option<usize>,
+    /// Only faults whose kind, as the table names it, contains this text.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Writes the outcome to this file, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         seconds,
         tasks: arguments.tasks.unwrap_or(u32::try_from(seconds * 80).unwrap_or(u32::MAX)),
         faults: arguments.faults.unwrap_or(usize::try_from(seconds * 2 / 5).unwrap_or(usize::MAX)),
+        only: arguments.only,
         json: arguments.json,
     };
     match run(options) {

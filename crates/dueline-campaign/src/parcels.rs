@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The kind that it handles.
 pub const KIND: &str = "ship";
 
+/// How the last words of a consumer begin that a parcel aborts.
+pub const ABORTING: &str = "aborting over";
+
 /// How a parcel is going to fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,7 +49,7 @@ impl Handler for Ship {
     ) -> Result<Vec<Verdict>, HandlerError> {
         if let Some(task) = tasks.iter().find(|task| flaw(task) == Flaw::Abort) {
             // What no handler should do.
-            eprintln!("aborting over {}", task.key);
+            eprintln!("{ABORTING} {}", task.key);
             std::process::abort();
         }
         assert!(tasks.iter().all(|task| flaw(task) != Flaw::Panic), "a parcel that panics");

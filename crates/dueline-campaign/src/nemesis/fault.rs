@@ -77,7 +77,8 @@ pub enum Fault {
     Rebalances,
     /// The wire of one process.
     Wire(Role, Service, Trouble),
-    /// The wire of one process to PostgreSQL is cut at a COMMIT.
+    /// The wire of one process to PostgreSQL is cut at a COMMIT; of a relay, whose statements commit by
+    /// themselves, at one of those.
     CutAtCommit(Role),
     /// The clients' wire.
     ClientWire(Trouble),

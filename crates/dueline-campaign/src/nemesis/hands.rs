@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use dueline_testkit::services::{Kafka, Postgres};
 use tokio::time::sleep;
 
 use super::broker;
@@ -14,10 +15,16 @@ use crate::stage::{MAX_POLL, Stage};
 
 /// The most that a process may take to end after SIGTERM: its `stop_timeout`, and some more.
 const TERM_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a client says to commit.
+const COMMIT: &[u8] = b"COMMIT";
+/// PostgreSQL's message Execute, of the nameless portal and without a limit of rows.
+const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
 /// How long a cut at a COMMIT waits for one.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
 /// How far a clock is moved.
 const CLOCK_STEP: &str = "10m";
+/// How long it stays moved, at least: so that it works for some time with it.
+const CLOCK_HOLD: Duration = Duration::from_secs(3);
 /// How much longer an answer takes on a delayed wire.
 const DELAY: Duration = Duration::from_millis(60);
 
@@ -42,11 +49,7 @@ pub async fn carry_out(
             Ok(())
         }
         Fault::ClockMoved(role, ahead) => clock_moved(stage, role, ahead, hold).await,
-        Fault::PostgresCrashed => {
-            stage.with_postgres(|postgres| Ok(postgres.kill())).await?;
-            sleep(hold).await;
-            stage.with_postgres(|postgres| postgres.start_again()).await
-        }
+        Fault::PostgresCrashed => postgres_crashed(stage, hold).await,
         Fault::BackendsTerminated(roles) => database::terminate(stage, roles).await,
         Fault::ConnectionsExhausted => database::exhaust(stage, hold).await,
         Fault::RowsLocked => database::lock_rows(stage, hold).await,
@@ -54,16 +57,8 @@ pub async fn carry_out(
         Fault::StatementsSlow => database::slow_down(stage, hold).await,
         Fault::HorizonPinned => database::pin_horizon(stage, hold * 4).await,
         Fault::DiskFull => disk_full(stage, hold).await,
-        Fault::KafkaKilled => {
-            stage.with_kafka(|kafka| Ok(kafka.kill())).await?;
-            sleep(hold).await;
-            stage.with_kafka(|kafka| kafka.start_again()).await
-        }
-        Fault::KafkaStopped => {
-            stage.with_kafka(|kafka| Ok(kafka.pause())).await?;
-            sleep(hold * 2).await;
-            stage.with_kafka(|kafka| Ok(kafka.resume())).await
-        }
+        Fault::KafkaKilled => kafka_killed(stage, hold).await,
+        Fault::KafkaStopped => kafka_stopped(stage, hold * 2).await,
         Fault::TopicRecreated => broker::recreate_topic(stage, archive, hold).await,
         Fault::RecordsDeleted => broker::delete_records(stage, archive).await,
         Fault::OffsetsDeleted => broker::delete_offsets(stage).await,
@@ -77,9 +72,12 @@ pub async fn carry_out(
             };
             wire(proxy, trouble, hold).await
         }
-        Fault::CutAtCommit(role) => cut_at_commit(stage.postgres_wire(role)).await,
+        Fault::CutAtCommit(role) => {
+            let needle = if role.is_relay() { EXECUTE } else { COMMIT };
+            cut_after(stage.postgres_wire(role), needle).await
+        }
         Fault::ClientWire(trouble) => wire(stage.client_wire(), trouble, hold).await,
-        Fault::ClientCutAtCommit => cut_at_commit(stage.client_wire()).await,
+        Fault::ClientCutAtCommit => cut_after(stage.client_wire(), COMMIT).await,
         Fault::PoisonHandler => database::poison(stage, archive).await,
     }
 }
@@ -106,26 +104,45 @@ async fn terminated(stage: &Stage, role: Role) -> Result<()> {
     Ok(())
 }
 
-async fn clock_moved(stage: &Stage, role: Role, ahead: bool, hold: Duration) -> Result<()> {
-    let library = faketime().context("libfaketime is gone")?;
-    let sign = if ahead { '+' } else { '-' };
-    let environment = [
-        ("LD_PRELOAD".to_owned(), library),
-        ("FAKETIME".to_owned(), format!("{sign}{CLOCK_STEP}")),
-        // The steady clock of a host does not jump with its wall clock.
-        ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
-    ];
-    stage.start_process(role, &environment).await?;
-    sleep(hold * 2).await;
-    stage.start_process(role, &[]).await
+async fn postgres_crashed(stage: &Stage, hold: Duration) -> Result<()> {
+    let kill = |postgres: &mut Postgres| {
+        postgres.kill();
+        Ok(())
+    };
+    stage.with_postgres(kill).await?;
+    sleep(hold).await;
+    stage.with_postgres(Postgres::start_again).await
 }
 
-/// Debian's libfaketime for programs with threads.
-#[must_use]
-pub fn faketime() -> Option<String> {
-    let folders = std::fs::read_dir("/usr/lib").ok()?;
-    let paths = folders.flatten().map(|f| f.path().join("faketime/libfaketimeMT.so.1"));
-    paths.filter(|path| path.is_file()).map(|path| path.display().to_string()).next()
+async fn kafka_killed(stage: &Stage, hold: Duration) -> Result<()> {
+    let kill = |kafka: &mut Kafka| {
+        kafka.kill();
+        Ok(())
+    };
+    stage.with_kafka(kill).await?;
+    sleep(hold).await;
+    stage.with_kafka(Kafka::start_again).await
+}
+
+async fn kafka_stopped(stage: &Stage, hold: Duration) -> Result<()> {
+    let pause = |kafka: &mut Kafka| {
+        kafka.pause();
+        Ok(())
+    };
+    let resume = |kafka: &mut Kafka| {
+        kafka.resume();
+        Ok(())
+    };
+    stage.with_kafka(pause).await?;
+    sleep(hold).await;
+    stage.with_kafka(resume).await
+}
+
+async fn clock_moved(stage: &Stage, role: Role, ahead: bool, hold: Duration) -> Result<()> {
+    let sign = if ahead { '+' } else { '-' };
+    stage.start_with_clock(role, &format!("{sign}{CLOCK_STEP}")).await?;
+    sleep(CLOCK_HOLD + hold).await;
+    stage.start_process(role, &[]).await
 }
 
 async fn disk_full(stage: &Stage, hold: Duration) -> Result<()> {
@@ -160,8 +177,8 @@ async fn wire(
     Ok(())
 }
 
-async fn cut_at_commit(proxy: &dueline_testkit::proxy::TcpProxy) -> Result<()> {
-    proxy.cut_after(*b"COMMIT");
+async fn cut_after(proxy: &dueline_testkit::proxy::TcpProxy, needle: &[u8]) -> Result<()> {
+    proxy.cut_after(needle);
     let struck =
         dueline_testkit::wait::until("a COMMIT", COMMIT_PATIENCE, async || Ok(proxy.has_cut()))
             .await;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 pub use fault::{Fault, Missing, Service, Touches, Trouble};
-pub use hands::{carry_out, faketime};
+pub use hands::carry_out;
 
 use crate::clock;
 use crate::evidence::Archive;
@@ -31,6 +31,8 @@ use crate::stage::Stage;
 const AT_ONCE: usize = 3;
 /// How many drawn faults wait: the first that touches nothing that another is at goes first.
 const WAITING: usize = 8;
+/// How often a fault is drawn again until it is of a kind that was asked for.
+const MAX_DRAWS: usize = 100_000;
 /// How long a fault lasts, where it lasts, in milliseconds.
 const HOLD_MS: std::ops::Range<u64> = 300..2_500;
 
@@ -148,7 +150,7 @@ impl FaultLog {
 }
 
 /// What the nemesis is to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Where the draws come from.
     pub seed: u64,
@@ -158,6 +160,23 @@ pub struct Plan {
     pub time: Duration,
     /// What cannot be done here.
     pub missing: Missing,
+    /// Only faults whose kind contains this text.
+    pub only: Option<String>,
+}
+
+impl Plan {
+    fn draw(&self, rng: &mut StdRng) -> Fault {
+        let mut fault = fault::draw(rng, self.missing);
+        if let Some(only) = &self.only {
+            for _ in 0..MAX_DRAWS {
+                if fault.kind().contains(only.as_str()) {
+                    break;
+                }
+                fault = fault::draw(rng, self.missing);
+            }
+        }
+        fault
+    }
 }
 
 /// Does the plan's faults, and returns when all are healed.
@@ -170,7 +189,7 @@ pub async fn run(plan: Plan, stage: &Stage, archive: &Archive, log: &FaultLog) {
     for number in 0..plan.faults {
         while waiting.len() < WAITING {
             let hold = Duration::from_millis(rng.random_range(HOLD_MS));
-            waiting.push_back((fault::draw(&mut rng, plan.missing), hold));
+            waiting.push_back((plan.draw(&mut rng), hold));
         }
         let planned = began + plan.time.mul_f64(number as f64 / plan.faults.max(1) as f64);
         let (fault, hold) = loop {

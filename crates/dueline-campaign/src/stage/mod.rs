@@ -38,6 +38,8 @@ const SUPERVISE: Duration = Duration::from_millis(300);
 pub struct StageOptions {
     /// The relays' binary, looked for beside this one (see [`Program::built`]).
     pub relay_binary: String,
+    /// The relay that takes its place while its clock is moved: one that libfaketime can live with.
+    pub clock_relay_binary: String,
     /// The consumers' binary; it must handle the kind `ship` (see [`crate::parcels`]).
     pub consumer_binary: String,
     /// Environment of single processes, from their first start on.
@@ -52,6 +54,7 @@ impl Default for StageOptions {
     fn default() -> Self {
         Self {
             relay_binary: "dueline-relay".to_owned(),
+            clock_relay_binary: "dueline-campaign-relay".to_owned(),
             consumer_binary: "dueline-campaign-consumer".to_owned(),
             environment: Vec::new(),
             settings: Vec::new(),
@@ -79,6 +82,8 @@ struct Slot {
     service: Service,
     /// How it is started unless a fault says otherwise.
     program: Program,
+    /// How it is started when its clock is moved.
+    clock_program: Program,
     /// A fault has it: the supervisor keeps its hands off.
     held: bool,
 }
@@ -250,6 +255,23 @@ impl Stage {
         slot.held = false;
     }
 
+    /// Starts a process (killing what is left of it) whose wall clock is moved by `offset`, such as
+    /// `-10m`.
+    ///
+    /// # Errors
+    /// When there is no libfaketime, or it cannot be started.
+    pub async fn start_with_clock(&self, role: Role, offset: &str) -> Result<()> {
+        let library = faketime().context("libfaketime is missing (Debian's package `faketime`)")?;
+        let mut slot = self.slot(role).await;
+        slot.service.kill();
+        let program = slot.clock_program.clone().env("LD_PRELOAD", library);
+        let program = program.env("FAKETIME", offset);
+        // The steady clock of a host does not jump with its wall clock.
+        slot.service = program.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").start()?;
+        slot.held = false;
+        Ok(())
+    }
+
     /// Starts a process (killing what is left of it) with this environment beside the stage's own, and
     /// does not wait until it is ready.
     ///
@@ -328,6 +350,14 @@ impl Stage {
     async fn slot(&self, role: Role) -> tokio::sync::MutexGuard<'_, Slot> {
         self.slots[role.place()].lock().await
     }
+}
+
+/// Debian's libfaketime for programs with threads.
+#[must_use]
+pub fn faketime() -> Option<String> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?;
+    let mut paths = folders.flatten().map(|f| f.path().join("faketime/libfaketimeMT.so.1"));
+    paths.find(|path| path.is_file()).map(|path| path.display().to_string())
 }
 
 /// The lock, whatever happened to its last holder: what it guards is judged by its effects.

@@ -1,6 +1,7 @@
 //! From nothing to four processes that are ready.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -55,20 +56,19 @@ pub async fn set_up(options: StageOptions) -> Result<Stage> {
     let client_wire = TcpProxy::start(server_address(&postgres)).await?;
     let mut slots = Vec::new();
     for role in Role::ALL {
-        let wires = &wires[role.place()];
-        let binary = if role.is_relay() { &options.relay_binary } else { &options.consumer_binary };
-        let mut program = Program::built(binary, role.name(), folder.path())?.args([
-            "--config".to_owned(),
-            config_path.display().to_string(),
-            "--set".to_owned(),
-            format!("postgres.url={}", by_proxy(&wires.postgres)),
-            "--set".to_owned(),
-            format!("kafka.brokers={}", wires.kafka.address()),
-        ]);
+        let (binary, clock_binary) = match role.is_relay() {
+            true => (&options.relay_binary, &options.clock_relay_binary),
+            false => (&options.consumer_binary, &options.consumer_binary),
+        };
+        let program = |binary: &str| {
+            let program = Program::built(binary, role.name(), folder.path())?;
+            anyhow::Ok(program.args(arguments(&config_path, &wires[role.place()])))
+        };
+        let (mut program, clock_program) = (program(binary)?, program(clock_binary)?);
         let own = options.environment.iter().filter(|(of, ..)| *of == role);
         program.environment.extend(own.map(|(_, name, value)| (name.clone(), value.clone())));
         let service = program.start()?;
-        slots.push(tokio::sync::Mutex::new(Slot { service, program, held: false }));
+        slots.push(tokio::sync::Mutex::new(Slot { service, program, clock_program, held: false }));
     }
     let stage = Stage {
         slots,
@@ -89,6 +89,18 @@ pub async fn set_up(options: StageOptions) -> Result<Stage> {
         stage.ready(role).await?;
     }
     Ok(stage)
+}
+
+/// The configuration, and the process's own way to each service.
+fn arguments(config: &Path, wires: &Wires) -> Vec<String> {
+    vec![
+        "--config".to_owned(),
+        config.display().to_string(),
+        "--set".to_owned(),
+        format!("postgres.url={}", by_proxy(&wires.postgres)),
+        "--set".to_owned(),
+        format!("kafka.brokers={}", wires.kafka.address()),
+    ]
 }
 
 /// A proxy for each process, before a listener of the broker that tells of that proxy.
