@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use dueline_core::Envelope;
 use dueline_core::letter::Reason;
 use dueline_core::partition::partition_for;
-use dueline_kafka::{KafkaSettings, read_all};
+use dueline_kafka::{Admin, KafkaSettings, read_all, testing};
 use dueline_tests::testkit::wait;
 use dueline_tests::{KIND, PATIENCE, QUEUE, Shop, ShopBuilder};
 use sqlx::Connection as _;
@@ -275,5 +275,56 @@ async fn h09_consumers_that_come_and_go_handle_everything_once() -> Result<()> {
             .into_iter()
             .collect();
     assert_eq!(attempts, HashMap::from([(0, 6_000)]));
+    Ok(())
+}
+
+/// A topic that was deleted and made again: the group's offsets are of the old one. Nothing is skipped, the
+/// offsets follow the new topic, and a handler that kills its consumer is found there, too (found by the
+/// campaign, seed 5).
+#[tokio::test]
+async fn h11_a_topic_that_was_made_anew_is_read_from_its_start_and_its_offsets_follow() -> Result<()>
+{
+    let builder = with_rust_handler(quick().await?).set("consumer.crash_limit", 2);
+    let builder = builder.set("queues.orders.partitions", 1).set("relay.lease", "10s");
+    let mut shop = builder.start().await?;
+    shop.orders(1..=260).await?;
+    shop.schedule(KIND, 1..=200, AT_ONCE).await?;
+    shop.await_count("done", 200, PATIENCE).await?;
+    wait::until("all offsets", PATIENCE, async || Ok(committed(&shop).await? == [Some(200)]))
+        .await?;
+
+    // Under a running consumer.
+    let config = shop.settings.config()?;
+    let topic = config.queues[QUEUE].topic("fast");
+    let admin = Admin::new(&KafkaSettings::new(config.kafka.bootstrap_servers()), PATIENCE)?;
+    testing::delete_topic(&admin, &topic).await?;
+    testing::await_topic(&admin, &topic, false, PATIENCE).await?;
+    wait::until("the topic to be made again", PATIENCE, async || {
+        Ok(shop.dueline(&["apply"]).await?.code == 0)
+    })
+    .await?;
+    shop.schedule(KIND, 201..=230, AT_ONCE).await?;
+    shop.await_count("done", 230, PATIENCE * 2).await?;
+    wait::until("offsets of the new topic", PATIENCE, async || {
+        Ok(committed(&shop).await?[0].is_some_and(|offset| (30..200).contains(&offset)))
+    })
+    .await?;
+
+    // The guilty one is found by its mark, which the old topic's offsets must not hide.
+    for id in 231..=240 {
+        schedule_with(&shop, id, if id == 235 { r#"{"fail": "abort"}"# } else { "{}" }).await?;
+    }
+    for _ in 0..8 {
+        let over = wait::until("an end of the work or of the consumer", PATIENCE * 2, async || {
+            Ok(shop.consumer().ended().is_some() || shop.count("live").await? == 0)
+        });
+        over.await?;
+        if shop.consumer().ended().is_none() {
+            break;
+        }
+        shop.consumer().restart()?;
+    }
+    assert_eq!((shop.count("done").await?, shop.count("dead").await?), (239, 1));
+    assert_eq!(number(&shop, "select count(*) from orders where times > 1").await?, 0);
     Ok(())
 }

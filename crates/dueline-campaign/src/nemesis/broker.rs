@@ -50,11 +50,7 @@ pub async fn recreate_topic(stage: &Stage, archive: &Archive, hold: Duration) ->
         replication: described.replication,
         configs: described.overrides.iter().filter_map(own).collect::<BTreeMap<_, _>>(),
     };
-    let ends = admin.watermarks(&topic).await?;
     testing::delete_topic(&admin, &topic).await?;
-    // The group keeps its offsets, and the new topic's records begin below them.
-    archive.forget_moved(&topic);
-    archive.note_moved(&topic, &ends.iter().map(|ends| ends.high).collect::<Vec<_>>());
     testing::await_topic(&admin, &topic, false, TOPIC_PATIENCE).await?;
     sleep(hold / 2).await;
     // The name may stay taken for a moment, while the old one's files go.
@@ -62,7 +58,15 @@ pub async fn recreate_topic(stage: &Stage, archive: &Archive, hold: Duration) ->
         Ok(admin.create(spec.clone()).await.is_ok())
     })
     .await?;
-    Ok(testing::await_topic(&admin, &topic, true, TOPIC_PATIENCE).await?)
+    testing::await_topic(&admin, &topic, true, TOPIC_PATIENCE).await?;
+    // The group keeps the old topic's offsets until a consumer sees the new one, whose records begin
+    // below them.
+    let group = stage.places().queues.iter().find(|queue| queue.topics.contains(&topic));
+    let group = group.map(|queue| queue.group.as_str()).unwrap_or_default();
+    let committed = admin.group_view(group, &topic).await?.committed;
+    archive.forget_moved(&topic);
+    archive.note_moved(&topic, &committed.iter().map(|c| c.unwrap_or(0)).collect::<Vec<_>>());
+    Ok(())
 }
 
 pub async fn delete_records(stage: &Stage, archive: &Archive) -> Result<()> {

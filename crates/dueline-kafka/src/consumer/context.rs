@@ -26,7 +26,7 @@ const COMMITTED_TRIES: usize = 2;
 /// How often a waiting rebalance looks whether the member is being closed.
 const CLOSING_CHECK: Duration = Duration::from_millis(50);
 /// How long a rebalance or a close waits for the answer to its commit.
-const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GroupContext {
     pub shared: Arc<Shared>,
@@ -208,7 +208,7 @@ fn names(list: &TopicPartitionList) -> Vec<TopicPartition> {
     elements.iter().map(|e| TopicPartition::new(e.topic(), e.partition())).collect()
 }
 
-fn list_of(offsets: &[(TopicPartition, i64)]) -> Option<TopicPartitionList> {
+pub(super) fn list_of(offsets: &[(TopicPartition, i64)]) -> Option<TopicPartitionList> {
     let mut list = TopicPartitionList::with_capacity(offsets.len());
     for (name, offset) in offsets {
         list.add_partition_offset(&name.topic, name.partition, Offset::Offset(*offset)).ok()?;

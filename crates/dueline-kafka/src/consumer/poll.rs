@@ -14,6 +14,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::context::GroupContext;
+use super::renew::Renewals;
+use super::state::Arrival;
 use super::{ConsumerConfig, Event, Shared};
 use crate::error::KafkaError;
 use crate::ffi::{self, CommitQueue};
@@ -50,6 +52,7 @@ pub(super) fn spawn(
         next_commit: Instant::now() + config.commit_interval,
         next_look: Instant::now(),
         topics: HashMap::new(),
+        renewals: Renewals::new(config.topics),
     };
     std::thread::Builder::new()
         .name("dueline-poll".to_owned())
@@ -99,6 +102,7 @@ struct Poller {
     next_look: Instant,
     /// One allocation per topic instead of one per record.
     topics: HashMap<String, Arc<str>>,
+    renewals: Renewals,
 }
 
 impl Poller {
@@ -118,6 +122,7 @@ impl Poller {
             }
             self.hand_over(&mut batch);
             self.seek();
+            self.renewals.work(&self.consumer, &self.shared);
             self.pause_and_resume();
             self.commit(&commits);
             self.look();
@@ -148,14 +153,19 @@ impl Poller {
         Ok(())
     }
 
-    fn hand_over(&self, batch: &mut Vec<OwnedRecord>) {
+    fn hand_over(&mut self, batch: &mut Vec<OwnedRecord>) {
         if batch.is_empty() {
             return;
         }
         let mut readable = false;
         let mut state = self.shared.state();
         for record in batch.drain(..) {
-            readable |= state.push(record);
+            let name = record.topic_partition();
+            match state.push(record) {
+                Arrival::Kept => readable = true,
+                Arrival::Ignored => {}
+                Arrival::Behind => self.renewals.suspect(name),
+            }
         }
         drop(state);
         if readable {

@@ -38,6 +38,8 @@ pub(super) struct Partition {
     pub paused: bool,
     /// It is being taken away: nothing is handed out any more, but finishes still count.
     revoking: bool,
+    /// The topic was made anew: the offsets here are of one that is no more, and none is committed.
+    gone: bool,
     /// A seek to this offset is due; until it is made, what arrives is from before it.
     pub seek_to: Option<i64>,
     /// The last offset given to a commit that did not fail.
@@ -69,7 +71,17 @@ impl Partition {
 
     /// The offset to commit, if it is ahead of what was sent.
     pub(super) fn to_commit(&self) -> Option<i64> {
-        self.tracker.committable().filter(|offset| self.sent.is_none_or(|sent| *offset > sent))
+        let ahead = |offset: &i64| self.sent.is_none_or(|sent| *offset > sent);
+        self.tracker.committable().filter(|offset| !self.gone && ahead(offset))
+    }
+
+    /// Whether an offset lies before what was received, or was passed before this assignment: the
+    /// broker has reset it, or tells something twice.
+    fn is_behind(&self, offset: i64) -> bool {
+        match self.tracker.last() {
+            Some(last) => offset <= last,
+            None => self.committed.is_some_and(|committed| offset < committed),
+        }
     }
 
     /// Records that are not finished yet, by the last known end of the partition.
@@ -79,6 +91,17 @@ impl Partition {
         let high = self.high?;
         u64::try_from(high - next.unwrap_or(high)).ok()
     }
+}
+
+/// What became of a record that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// There is now something to take.
+    Kept,
+    /// Nobody waits for it.
+    Ignored,
+    /// It lies before what was received or committed: see [`State::give_up`].
+    Behind,
 }
 
 /// All assigned partitions.
@@ -93,19 +116,41 @@ impl State {
         Self { partitions: HashMap::new(), limits }
     }
 
-    /// A record arrived. Returns whether there is now something to take.
-    pub(super) fn push(&mut self, record: OwnedRecord) -> bool {
+    /// A record arrived.
+    pub(super) fn push(&mut self, record: OwnedRecord) -> Arrival {
         let Some(partition) = self.partitions.get_mut(&record.topic_partition()) else {
-            return false;
+            return Arrival::Ignored;
         };
-        let stale = partition.revoking || partition.seek_to.is_some();
-        if stale || !partition.tracker.received(record.offset) {
-            return false;
+        if partition.revoking || partition.seek_to.is_some() {
+            return Arrival::Ignored;
         }
+        if partition.is_behind(record.offset) {
+            return Arrival::Behind;
+        }
+        partition.tracker.received(record.offset);
         partition.bytes += record.size();
         partition.buffer.push_back(record);
         partition.update_full(self.limits);
+        Arrival::Kept
+    }
+
+    /// A record of this partition came from behind, and `high` is the partition's end. When that
+    /// means that the topic was made anew, the partition is given up, and the answer is `true`: the
+    /// offsets here, and the committed one, are of a topic that is no more.
+    pub(super) fn give_up(&mut self, name: &TopicPartition, high: i64) -> bool {
+        let Some(partition) = self.partitions.get_mut(name) else { return false };
+        // With an end that is further on the same record came twice, which is nothing new.
+        if partition.gone || partition.tracker.last().is_some_and(|last| high > last) {
+            return false;
+        }
+        partition.gone = true;
+        self.revoke(std::slice::from_ref(name));
         true
+    }
+
+    /// Whether this partition was given up, and is still here.
+    pub(super) fn is_given_up(&self, name: &TopicPartition) -> bool {
+        self.partitions.get(name).is_some_and(|partition| partition.gone)
     }
 
     /// Takes up to `max` records in order.
@@ -200,7 +245,7 @@ mod tests {
         let mut state = state(4, 100);
         let (first, second) = (TopicPartition::new("t", 0), TopicPartition::new("t", 1));
         for offset in 0..5 {
-            assert!(state.push(record(0, offset)));
+            assert_eq!(state.push(record(0, offset)), Arrival::Kept);
         }
         assert!(state.partitions[&first].wants_pause());
         assert!(!state.partitions[&second].wants_pause());
@@ -237,7 +282,7 @@ mod tests {
         assert_eq!(state.take(&name, 1).len(), 1);
         state.revoke(std::slice::from_ref(&name));
         assert!(state.take(&name, 10).is_empty());
-        assert!(!state.push(record(0, 3)));
+        assert_eq!(state.push(record(0, 3)), Arrival::Ignored);
         state.finish(&name, 0);
         assert_eq!(state.to_commit(Some(std::slice::from_ref(&name))), vec![(name, 1)]);
     }
@@ -250,10 +295,28 @@ mod tests {
             state.push(record(0, offset));
         }
         assert!(state.rewind(&name, 1));
-        assert!(!state.push(record(0, 3)));
+        assert_eq!(state.push(record(0, 3)), Arrival::Ignored);
         state.partitions.get_mut(&name).expect("assigned").seek_to = None;
-        assert!(state.push(record(0, 1)));
+        assert_eq!(state.push(record(0, 1)), Arrival::Kept);
         let taken = state.take(&name, 10);
         assert_eq!(taken.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn h11_a_topic_that_was_made_anew_is_read_from_its_start_and_its_old_offsets_are_not_committed()
+    {
+        let mut state = state(100, 100);
+        let name = TopicPartition::new("t", 0);
+        state.partitions.insert(name.clone(), Partition::new(Some(50)));
+        assert_eq!(state.push(record(0, 0)), Arrival::Behind, "below what is committed");
+        state.push(record(0, 50));
+        state.finish(&name, 50);
+        assert_eq!(state.to_commit(None), vec![(name.clone(), 51)]);
+        assert_eq!(state.push(record(0, 50)), Arrival::Behind);
+        assert!(!state.give_up(&name, 60), "the log goes on: the record came twice");
+        assert_eq!(state.push(record(0, 0)), Arrival::Behind);
+        assert!(state.give_up(&name, 1), "the log ends before what was read");
+        assert_eq!(state.push(record(0, 51)), Arrival::Ignored);
+        assert!(state.to_commit(None).is_empty() && state.is_given_up(&name));
     }
 }
