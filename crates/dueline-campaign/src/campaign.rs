@@ -186,9 +186,10 @@ fn panics(stage: &Stage) -> Result<Vec<String>> {
 
 /// The command that does the same again.
 fn again(options: &Options) -> String {
-    let Options { seed, seconds, tasks, faults, .. } = options;
+    let Options { seed, seconds, tasks, faults, only, .. } = options;
+    let only = only.as_ref().map(|only| format!(" --only \"{only}\"")).unwrap_or_default();
     format!(
-        "./scripts/campaign --seed {seed} --seconds {seconds} --tasks {tasks} --faults {faults}"
+        "./scripts/campaign --seed {seed} --seconds {seconds} --tasks {tasks} --faults {faults}{only}"
     )
 }
 

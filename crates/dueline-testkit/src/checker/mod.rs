@@ -14,6 +14,7 @@ mod planted;
 #[cfg(test)]
 mod planted_calls;
 mod probe;
+mod story;
 
 pub use evidence::{
     Alarm, Answer, Call, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
