@@ -197,11 +197,11 @@ fn recoveries(faults: &[Done]) -> BTreeMap<String, Recovery> {
     by_kind.into_iter().map(settle).collect()
 }
 
-/// Whether no other fault was there between this one's beginning and its recovery.
+/// Whether every other fault was recovered from before this one began, or began after its recovery.
 fn is_alone(fault: &Done, faults: &[Done]) -> bool {
     let Some(recovered) = fault.recovered_at else { return false };
     faults.iter().all(|other| {
-        let over = other.healed_at.is_some_and(|healed| healed < fault.began_at);
+        let over = other.recovered_at.is_some_and(|recovered| recovered < fault.began_at);
         other.number == fault.number || over || other.began_at > recovered
     })
 }
