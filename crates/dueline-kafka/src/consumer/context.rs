@@ -159,6 +159,10 @@ impl GroupContext {
         let mut state = self.shared.state();
         for (topic, partition, offset, done) in answer.offsets {
             let name = TopicPartition::new(topic, partition);
+            if !done && failed == Some(Code::UnknownTopicOrPartition) {
+                // To be repeated only if the topic that comes back is the same.
+                state.doubt(Some(&name));
+            }
             let Some(partition) = state.partitions.get_mut(&name) else { continue };
             if done && offset >= 0 {
                 partition.committed = partition.committed.max(Some(offset));

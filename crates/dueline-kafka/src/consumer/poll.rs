@@ -9,13 +9,13 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError as Native;
 use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, Timestamp, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::context::GroupContext;
 use super::renew::Renewals;
-use super::state::Arrival;
 use super::{ConsumerConfig, Event, Shared};
 use crate::error::KafkaError;
 use crate::ffi::{self, CommitQueue};
@@ -143,6 +143,9 @@ impl Poller {
                 Some(Err(error)) => {
                     // librdkafka goes on by itself; the line is for the reader of the log.
                     tracing::warn!(%error, "reading failed, trying again");
+                    if error.rdkafka_error_code() == Some(Code::UnknownTopicOrPartition) {
+                        self.shared.state().doubt(None);
+                    }
                     self.shared.set_error(Some(KafkaError::from_native("reading", &error)));
                     break;
                 }
@@ -153,19 +156,14 @@ impl Poller {
         Ok(())
     }
 
-    fn hand_over(&mut self, batch: &mut Vec<OwnedRecord>) {
+    fn hand_over(&self, batch: &mut Vec<OwnedRecord>) {
         if batch.is_empty() {
             return;
         }
         let mut readable = false;
         let mut state = self.shared.state();
         for record in batch.drain(..) {
-            let name = record.topic_partition();
-            match state.push(record) {
-                Arrival::Kept => readable = true,
-                Arrival::Ignored => {}
-                Arrival::Behind => self.renewals.suspect(name),
-            }
+            readable |= state.push(record);
         }
         drop(state);
         if readable {

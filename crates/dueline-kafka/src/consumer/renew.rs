@@ -19,10 +19,9 @@ const ASK: Duration = Duration::from_secs(2);
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Partitions whose topic may be, or is, another one.
+/// Partitions whose topic is another one.
 pub(super) struct Renewals {
     topics: Vec<String>,
-    suspects: Vec<TopicPartition>,
     /// With the first offset of the new topic.
     renewed: Vec<(TopicPartition, i64)>,
     next_try: Instant,
@@ -30,32 +29,30 @@ pub(super) struct Renewals {
 
 impl Renewals {
     pub(super) fn new(topics: Vec<String>) -> Self {
-        let (suspects, renewed) = (Vec::new(), Vec::new());
-        Self { topics, suspects, renewed, next_try: Instant::now() }
-    }
-
-    /// A record of this partition came from behind.
-    pub(super) fn suspect(&mut self, name: TopicPartition) {
-        if !self.suspects.contains(&name) {
-            self.suspects.push(name);
-        }
+        Self { topics, renewed: Vec::new(), next_try: Instant::now() }
     }
 
     /// Does what is to be done; asks the broker only when there is something.
     pub(super) fn work(&mut self, consumer: &BaseConsumer<GroupContext>, shared: &Shared) {
-        let idle = self.suspects.is_empty() && self.renewed.is_empty();
-        if idle || Instant::now() < self.next_try {
+        if Instant::now() < self.next_try {
             return;
         }
-        for name in std::mem::take(&mut self.suspects) {
+        let doubtful = shared.state().doubtful();
+        if doubtful.is_empty() && self.renewed.is_empty() {
+            return;
+        }
+        for name in doubtful {
             match consumer.fetch_watermarks(&name.topic, name.partition, ASK) {
                 Ok((low, high)) => {
-                    if shared.state().give_up(&name, high) {
+                    if shared.state().settle_doubt(&name, high) {
                         self.renewed.push((name, low));
                     }
                 }
-                // The next record from behind asks again.
-                Err(error) => tracing::warn!(%error, partition = %name, "its ends are not known"),
+                Err(error) => {
+                    tracing::warn!(%error, partition = %name, "is it still the same topic?");
+                    // Of a topic that is not there, the others need not be asked.
+                    break;
+                }
             }
         }
         self.renewed.retain(|(name, _)| shared.state().is_given_up(name));

@@ -38,6 +38,8 @@ pub(super) struct Partition {
     pub paused: bool,
     /// It is being taken away: nothing is handed out any more, but finishes still count.
     revoking: bool,
+    /// Whether the topic may have been made anew. Nothing is committed until that is known.
+    doubt: Option<Doubt>,
     /// The topic was made anew: the offsets here are of one that is no more, and none is committed.
     gone: bool,
     /// A seek to this offset is due; until it is made, what arrives is from before it.
@@ -72,7 +74,8 @@ impl Partition {
     /// The offset to commit, if it is ahead of what was sent.
     pub(super) fn to_commit(&self) -> Option<i64> {
         let ahead = |offset: &i64| self.sent.is_none_or(|sent| *offset > sent);
-        self.tracker.committable().filter(|offset| !self.gone && ahead(offset))
+        let certain = !self.gone && self.doubt.is_none();
+        self.tracker.committable().filter(|offset| certain && ahead(offset))
     }
 
     /// Whether an offset lies before what was received, or was passed before this assignment: the
@@ -93,15 +96,14 @@ impl Partition {
     }
 }
 
-/// What became of a record that arrived.
+/// Why a topic may be another one than it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
-    /// There is now something to take.
-    Kept,
-    /// Nobody waits for it.
-    Ignored,
-    /// It lies before what was received or committed: see [`State::give_up`].
-    Behind,
+enum Doubt {
+    /// The first record of an assignment lies before the committed offset: reading never begins
+    /// there by itself.
+    BeforeCommitted,
+    /// A record came that lies before the last one, or the broker did not know the topic.
+    Unclear,
 }
 
 /// All assigned partitions.
@@ -116,36 +118,56 @@ impl State {
         Self { partitions: HashMap::new(), limits }
     }
 
-    /// A record arrived.
-    pub(super) fn push(&mut self, record: OwnedRecord) -> Arrival {
+    /// A record arrived. Returns whether there is now something to take.
+    pub(super) fn push(&mut self, record: OwnedRecord) -> bool {
         let Some(partition) = self.partitions.get_mut(&record.topic_partition()) else {
-            return Arrival::Ignored;
+            return false;
         };
         if partition.revoking || partition.seek_to.is_some() {
-            return Arrival::Ignored;
+            return false;
         }
         if partition.is_behind(record.offset) {
-            return Arrival::Behind;
+            let first = partition.tracker.last().is_none();
+            let doubt = if first { Doubt::BeforeCommitted } else { Doubt::Unclear };
+            partition.doubt.get_or_insert(doubt);
+            return false;
         }
         partition.tracker.received(record.offset);
         partition.bytes += record.size();
         partition.buffer.push_back(record);
         partition.update_full(self.limits);
-        Arrival::Kept
+        true
     }
 
-    /// A record of this partition came from behind, and `high` is the partition's end. When that
-    /// means that the topic was made anew, the partition is given up, and the answer is `true`: the
-    /// offsets here, and the committed one, are of a topic that is no more.
-    pub(super) fn give_up(&mut self, name: &TopicPartition, high: i64) -> bool {
-        let Some(partition) = self.partitions.get_mut(name) else { return false };
-        // With an end that is further on the same record came twice, which is nothing new.
-        if partition.gone || partition.tracker.last().is_some_and(|last| high > last) {
-            return false;
+    /// The broker did not know these topics, or some topic (`None`): they may come back as others.
+    pub(super) fn doubt(&mut self, only: Option<&TopicPartition>) {
+        let all = self.partitions.iter_mut();
+        for (_, partition) in all.filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+            partition.doubt.get_or_insert(Doubt::Unclear);
         }
-        partition.gone = true;
-        self.revoke(std::slice::from_ref(name));
-        true
+    }
+
+    /// Partitions whose topic may have been made anew.
+    pub(super) fn doubtful(&self) -> Vec<TopicPartition> {
+        let doubtful = self.partitions.iter().filter(|(_, p)| p.doubt.is_some() && !p.gone);
+        doubtful.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// `high` is the end of a doubtful partition. When that means that the topic was made anew, the
+    /// partition is given up, and the answer is `true`: the offsets here, and the committed one, are
+    /// of a topic that is no more.
+    pub(super) fn settle_doubt(&mut self, name: &TopicPartition, high: i64) -> bool {
+        let Some(partition) = self.partitions.get_mut(name) else { return false };
+        let doubt = partition.doubt.take();
+        let known = partition.tracker.last().map(|last| last + 1).max(partition.committed);
+        // With an end that is further on, the same record came twice, or the topic never went.
+        partition.gone =
+            doubt == Some(Doubt::BeforeCommitted) || known.is_some_and(|known| high < known);
+        let gone = partition.gone;
+        if gone {
+            self.revoke(std::slice::from_ref(name));
+        }
+        gone
     }
 
     /// Whether this partition was given up, and is still here.
@@ -245,7 +267,7 @@ mod tests {
         let mut state = state(4, 100);
         let (first, second) = (TopicPartition::new("t", 0), TopicPartition::new("t", 1));
         for offset in 0..5 {
-            assert_eq!(state.push(record(0, offset)), Arrival::Kept);
+            assert!(state.push(record(0, offset)));
         }
         assert!(state.partitions[&first].wants_pause());
         assert!(!state.partitions[&second].wants_pause());
@@ -282,7 +304,7 @@ mod tests {
         assert_eq!(state.take(&name, 1).len(), 1);
         state.revoke(std::slice::from_ref(&name));
         assert!(state.take(&name, 10).is_empty());
-        assert_eq!(state.push(record(0, 3)), Arrival::Ignored);
+        assert!(!state.push(record(0, 3)));
         state.finish(&name, 0);
         assert_eq!(state.to_commit(Some(std::slice::from_ref(&name))), vec![(name, 1)]);
     }
@@ -295,9 +317,9 @@ mod tests {
             state.push(record(0, offset));
         }
         assert!(state.rewind(&name, 1));
-        assert_eq!(state.push(record(0, 3)), Arrival::Ignored);
+        assert!(!state.push(record(0, 3)));
         state.partitions.get_mut(&name).expect("assigned").seek_to = None;
-        assert_eq!(state.push(record(0, 1)), Arrival::Kept);
+        assert!(state.push(record(0, 1)));
         let taken = state.take(&name, 10);
         assert_eq!(taken.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 1]);
     }
@@ -307,16 +329,37 @@ mod tests {
     {
         let mut state = state(100, 100);
         let name = TopicPartition::new("t", 0);
-        state.partitions.insert(name.clone(), Partition::new(Some(50)));
-        assert_eq!(state.push(record(0, 0)), Arrival::Behind, "below what is committed");
-        state.push(record(0, 50));
+        let assigned = |state: &mut State| {
+            state.partitions.insert(name.clone(), Partition::new(Some(50)));
+        };
+        assigned(&mut state);
+        assert!(!state.push(record(0, 0)), "below what is committed");
+        assert_eq!(state.doubtful(), std::slice::from_ref(&name));
+        assert!(state.settle_doubt(&name, 60) && state.is_given_up(&name));
+
+        assigned(&mut state);
+        assert!(state.push(record(0, 50)));
         state.finish(&name, 50);
         assert_eq!(state.to_commit(None), vec![(name.clone(), 51)]);
-        assert_eq!(state.push(record(0, 50)), Arrival::Behind);
-        assert!(!state.give_up(&name, 60), "the log goes on: the record came twice");
-        assert_eq!(state.push(record(0, 0)), Arrival::Behind);
-        assert!(state.give_up(&name, 1), "the log ends before what was read");
-        assert_eq!(state.push(record(0, 51)), Arrival::Ignored);
-        assert!(state.to_commit(None).is_empty() && state.is_given_up(&name));
+        assert!(!state.push(record(0, 50)));
+        assert!(state.to_commit(None).is_empty(), "nothing is committed in doubt");
+        assert!(!state.settle_doubt(&name, 60), "the log goes on: the record came twice");
+        assert_eq!(state.to_commit(None), vec![(name.clone(), 51)]);
+        state.doubt(Some(&name));
+        assert!(state.settle_doubt(&name, 1), "the log ends before what was read");
+        assert!(!state.push(record(0, 51)));
+        assert!(state.to_commit(None).is_empty() && state.doubtful().is_empty());
+    }
+
+    #[test]
+    fn h11_a_doubt_about_a_topic_that_is_the_same_passes() {
+        let mut state = state(100, 100);
+        state.push(record(0, 0));
+        state.doubt(None);
+        assert_eq!(state.doubtful().len(), 2);
+        for name in state.doubtful() {
+            assert!(!state.settle_doubt(&name, 1));
+        }
+        assert!(state.doubtful().is_empty());
     }
 }
