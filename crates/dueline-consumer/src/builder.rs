@@ -11,7 +11,7 @@ use dueline_service::{CancellationToken, Health};
 use dueline_store::effect::{CrashMarks, SqlHandler, check_session, known_kinds};
 use dueline_store::operate::instance::{self, Instance};
 use dueline_store::{Pool, PoolSettings, Sessions, StoreError};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::alarm::{Alarms, component};
@@ -101,6 +101,7 @@ impl ConsumerBuilder {
         let effects = effects(&config, &queues, handlers, &pool).await?;
         let process = Process {
             connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
+            suspicion: Arc::default(),
             sessions: Arc::new(Sessions::new(pool)),
             alarms: Alarms::new(health.clone()),
             config: Arc::new(config),
@@ -115,6 +116,7 @@ impl ConsumerBuilder {
 struct Process {
     config: Arc<Config>,
     connections: Arc<Semaphore>,
+    suspicion: Arc<RwLock<()>>,
     sessions: Arc<Sessions>,
     alarms: Alarms,
     health: Health,
@@ -198,6 +200,7 @@ impl Process {
             ),
             alarms: self.alarms.clone(),
             crash_limit: i32::try_from(self.config.consumer.crash_limit).unwrap_or(i32::MAX),
+            suspicion: Arc::clone(&self.suspicion),
         });
         let member = member_config(&self.config, queue);
         let bounds = Bounds {

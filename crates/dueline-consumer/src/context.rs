@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dueline_core::RetryPolicy;
 use dueline_store::Sessions;
 use dueline_store::effect::{CrashMarks, Handling, SqlHandler};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::alarm::Alarms;
 use crate::handler::RustEffect;
@@ -49,4 +49,7 @@ pub(crate) struct Context {
     pub alarms: Alarms,
     /// How often a message may be in work when its consumer dies.
     pub crash_limit: i32,
+    /// Held for writing by a lone message that was there at a death, for reading by its lone neighbours;
+    /// the same for all queues. Two suspects at work at once would share the next death.
+    pub suspicion: Arc<RwLock<()>>,
 }

@@ -88,6 +88,11 @@ impl Partition {
         self.mark(offset, tries)
     }
 
+    /// Whether the message at this offset was there when a consumer died.
+    pub fn is_suspect(&self, offset: i64) -> bool {
+        matches!(self.watch, Watch::Lone { suspect, .. } if suspect == offset)
+    }
+
     /// A mark on this partition.
     pub fn mark(&self, offset: i64, tries: i32) -> CrashMark {
         let TopicPartition { topic, partition } = self.name.clone();

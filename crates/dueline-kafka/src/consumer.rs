@@ -7,6 +7,7 @@
 
 mod context;
 mod poll;
+mod renew;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};

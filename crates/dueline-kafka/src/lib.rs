@@ -8,7 +8,7 @@
 //!   finished records ([`OffsetTracker`]);
 //! * [`Admin`]: topics with their ids, groups, offsets, and whether a published task
 //!   [still waits](Admin::still_waiting) in its topic;
-//! * [`read_all`]: a whole topic up to its end, for tools;
+//! * [`read_all`], [`read_since`]: a topic up to its end, for tools;
 //! * `mock` (a cargo feature): librdkafka's in-process broker, for the demo;
 //! * `testing` (a cargo feature): what only a fault injector does to a broker.
 //!
@@ -35,7 +35,7 @@ pub use admin::{Admin, GroupView, TopicDescription, TopicSpec, Watermarks};
 pub use consumer::{AssignedPartition, Consumer, ConsumerConfig, Event, PartitionLag, RevokeAck};
 pub use error::KafkaError;
 pub use producer::{Outcome, Producer, ProducerConfig, Report, Reports, SendRefused};
-pub use reader::{ReadSummary, read_all};
+pub use reader::{ReadSummary, read_all, read_since};
 pub use record::{HeaderList, OwnedRecord, Record, TopicPartition};
 pub use settings::KafkaSettings;
 pub use tracker::OffsetTracker;

@@ -39,6 +39,21 @@ pub fn read_all(
     settings: &KafkaSettings,
     topic: &str,
     timeout: Duration,
+    callback: impl FnMut(OwnedRecord) -> ControlFlow<()>,
+) -> Result<ReadSummary, KafkaError> {
+    read_since(settings, topic, None, timeout, callback)
+}
+
+/// [`read_all`] from the first record of each partition on whose timestamp is at or after `since_ms`
+/// (milliseconds since the Unix epoch).
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_since(
+    settings: &KafkaSettings,
+    topic: &str,
+    since_ms: Option<i64>,
+    timeout: Duration,
     mut callback: impl FnMut(OwnedRecord) -> ControlFlow<()>,
 ) -> Result<ReadSummary, KafkaError> {
     let deadline = Instant::now() + timeout;
@@ -53,7 +68,12 @@ pub fn read_all(
     let mut left = ends(&consumer, topic, deadline, &late)?;
     let mut list = TopicPartitionList::with_capacity(left.len());
     for partition in left.keys() {
-        list.add_partition_offset(topic, *partition, Offset::Beginning).map_err(|e| native(&e))?;
+        let from = since_ms.map_or(Offset::Beginning, Offset::Offset);
+        list.add_partition_offset(topic, *partition, from).map_err(|e| native(&e))?;
+    }
+    if since_ms.is_some() {
+        // The instants stand where offsets belong; the answer has the offsets, or the ends.
+        list = consumer.offsets_for_times(list, timeout).map_err(|e| native(&e))?;
     }
     consumer.assign(&list).map_err(|e| native(&e))?;
 

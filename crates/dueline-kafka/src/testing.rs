@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use crate::admin::{Admin, first_error};
+use crate::client::Plain;
 use crate::error::KafkaError;
 
 /// Deletes a topic.
@@ -58,6 +61,36 @@ pub async fn delete_records(
             found.elements().iter().try_for_each(|element| {
                 element.error().map_err(|error| KafkaError::from_native(&doing, &error))
             })
+        })
+        .await
+}
+
+/// Sets the committed offset of each partition of a topic, as an operator would by hand; the group
+/// must have no members.
+///
+/// # Errors
+/// When it has members, or the brokers refuse or do not answer.
+pub async fn set_offsets(
+    admin: &Admin,
+    group: &str,
+    topic: &str,
+    offsets: &[i64],
+) -> Result<(), KafkaError> {
+    let (group, topic, offsets) = (group.to_owned(), topic.to_owned(), offsets.to_vec());
+    admin
+        .run(move |inner| {
+            let doing = format!("setting the offsets of group `{group}`");
+            let native = |error| KafkaError::from_native(&doing, &error);
+            let fixed = [("group.id", group.clone()), ("enable.auto.commit", "false".to_owned())];
+            let config = inner.settings.client_config(&[], &fixed)?;
+            let consumer: BaseConsumer<Plain> =
+                BaseConsumer::from_config_and_context(&config, Plain).map_err(native)?;
+            let mut list = TopicPartitionList::with_capacity(offsets.len());
+            for (partition, offset) in (0..).zip(&offsets) {
+                list.add_partition_offset(&topic, partition, Offset::Offset(*offset))
+                    .map_err(native)?;
+            }
+            consumer.commit(&list, CommitMode::Sync).map_err(native)
         })
         .await
 }

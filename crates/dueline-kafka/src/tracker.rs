@@ -65,6 +65,12 @@ impl OffsetTracker {
         self.outstanding.front().map(|(offset, _)| *offset)
     }
 
+    /// The last received offset; `None` when there was none yet.
+    #[must_use]
+    pub fn last(&self) -> Option<i64> {
+        self.last
+    }
+
     /// How many records are received and not passed yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {

@@ -24,6 +24,7 @@ mod letters;
 mod message;
 mod pace;
 mod patrol;
+mod program;
 mod publish;
 mod relay;
 mod release;
@@ -35,5 +36,6 @@ mod topics;
 mod tracker;
 
 pub use error::RelayError;
+pub use program::main;
 pub use relay::{Once, Relay};
 pub use sweep::Swept;

@@ -110,6 +110,11 @@ impl TcpProxy {
         *self.state.needle() = Some(bytes.into());
     }
 
+    /// Takes a [`Self::cut_after`] back that has not struck.
+    pub fn disarm(&self) {
+        *self.state.needle() = None;
+    }
+
     /// Whether [`Self::cut_after`] has struck.
     #[must_use]
     pub fn has_cut(&self) -> bool {

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use dueline_core::Envelope;
 use dueline_core::letter::Reason;
-use dueline_kafka::{KafkaSettings, read_all};
+use dueline_core::partition::partition_for;
+use dueline_kafka::{Admin, KafkaSettings, read_all, testing};
 use dueline_tests::testkit::wait;
 use dueline_tests::{KIND, PATIENCE, QUEUE, Shop, ShopBuilder};
+use sqlx::Connection as _;
 
 use super::consumer_support::{committed, number, schedule_with, with_rust_handler};
 use super::relay_support::{await_published, letters};
@@ -130,6 +132,107 @@ async fn h13_a_handler_that_kills_its_consumer_is_found_and_its_neighbours_finis
     Ok(())
 }
 
+/// A consumer that dies between the settle and the offset, again and again, leaves a message that is
+/// condemned though its task is finished (found by the campaign, seed 2).
+#[tokio::test]
+async fn h13_a_condemned_message_whose_task_has_moved_on_holds_up_nobody() -> Result<()> {
+    let builder = quick().await?.set("consumer.crash_limit", 2).set("queues.orders.partitions", 1);
+    let mut shop = builder.without_consumer().start().await?;
+    shop.orders(1..=20).await?;
+    shop.schedule(KIND, 1..=20, AT_ONCE).await?;
+    await_published(&shop, 20, PATIENCE).await?;
+    let first: i64 = first_task(&shop).await?;
+    assert_eq!(shop.cancel(KIND, first).await?, "published_will_be_dropped");
+    let config = shop.settings.config()?;
+    let queue = &config.queues[QUEUE];
+    sqlx::query("insert into dueline.consuming values ($1, $2, 0, 0, 2)")
+        .bind(&queue.group)
+        .bind(queue.topic("fast"))
+        .execute(&shop.pool)
+        .await?;
+    shop.start_consumer().await?;
+    shop.await_count("done", 19, PATIENCE).await?;
+    assert_eq!(shop.count("cancelled").await?, 1);
+    wait::until("every offset to be passed", PATIENCE, async || {
+        Ok(committed(&shop).await? == [Some(20)])
+    })
+    .await
+}
+
+/// Two suspects at work at once would share each death, and both be condemned (found by the campaign,
+/// seed 2).
+#[tokio::test]
+async fn h13_a_suspect_of_another_partition_does_not_die_with_the_guilty_one() -> Result<()> {
+    let builder = with_rust_handler(quick().await?).set("consumer.crash_limit", 3);
+    let builder = builder.set("relay.lease", "60s").set("consumer.environment_pause_max", "500ms");
+    let shop = builder.without_consumer().start().await?;
+    let config = shop.settings.config()?;
+    let queue = &config.queues[QUEUE];
+    let (guilty, innocent) = in_different_partitions(queue.partitions);
+    shop.orders(guilty..=innocent).await?;
+    schedule_with(&shop, guilty, r#"{"fail": "abort"}"#).await?;
+    schedule_with(&shop, innocent, "{}").await?;
+    await_published(&shop, 2, PATIENCE).await?;
+    for partition in 0..queue.partitions {
+        sqlx::query("insert into dueline.consuming values ($1, $2, $3, 0, 2)")
+            .bind(&queue.group)
+            .bind(queue.topic("fast"))
+            .bind(partition)
+            .execute(&shop.pool)
+            .await?;
+    }
+    // While its row is locked, the innocent one is at work whenever the guilty one strikes.
+    let mut payer = shop.connect().await?;
+    let mut payment = payer.begin().await?;
+    let lock = sqlx::query("select from orders where id = $1 for update").bind(innocent);
+    lock.execute(&mut *payment).await?;
+    for deaths in 0..=6 {
+        let mut consumer =
+            shop.program("examples/rust_handler", &format!("try{deaths}"))?.start()?;
+        wait::until("an end of the consumer or of the guilty one", PATIENCE * 2, async || {
+            let dead = shop.task(KIND, guilty).await?.is_some_and(|task| task.state == "dead");
+            Ok(dead || consumer.ended().is_some())
+        })
+        .await
+        .with_context(|| consumer.log_tail())?;
+        if consumer.ended().is_some() {
+            continue;
+        }
+        payment.rollback().await?;
+        let done = shop.await_state(KIND, innocent, "done", PATIENCE).await;
+        done.with_context(|| consumer.log_tail())?;
+        assert_eq!(shop.count("dead").await?, 1);
+        assert_eq!(consumer.stop().and_then(|status| status.code()), Some(0));
+        return Ok(());
+    }
+    bail!("the guilty one goes on killing");
+}
+
+/// Two orders whose messages go to different partitions.
+fn in_different_partitions(partitions: i32) -> (i64, i64) {
+    let partitions = partitions.unsigned_abs();
+    let partition = |id: i64| partition_for(id.to_string().as_bytes(), partitions);
+    let other = (2..1_000).find(|id| partition(*id) != partition(1)).expect("there is one");
+    (1, other)
+}
+
+/// Whose message is the topic's first.
+async fn first_task(shop: &Shop) -> Result<i64> {
+    let config = shop.settings.config()?;
+    let settings = KafkaSettings::new(config.kafka.bootstrap_servers());
+    let topic = config.queues[QUEUE].topic("fast");
+    let read = move || {
+        let mut first = None;
+        read_all(&settings, &topic, PATIENCE, |record| {
+            first = Envelope::read(&record).ok();
+            ControlFlow::Break(())
+        })?;
+        anyhow::Ok(first)
+    };
+    let first = tokio::task::spawn_blocking(read).await??.context("a message")?;
+    Ok(first.key.parse()?)
+}
+
 #[tokio::test]
 async fn h32_a_clean_stop_under_load_finishes_what_is_under_way_and_leaves_no_mark() -> Result<()> {
     let mut shop = quick().await?.set("consumer.batch_max", 50).start().await?;
@@ -172,5 +275,56 @@ async fn h09_consumers_that_come_and_go_handle_everything_once() -> Result<()> {
             .into_iter()
             .collect();
     assert_eq!(attempts, HashMap::from([(0, 6_000)]));
+    Ok(())
+}
+
+/// A topic that was deleted and made again: the group's offsets are of the old one. Nothing is skipped, the
+/// offsets follow the new topic, and a handler that kills its consumer is found there, too (found by the
+/// campaign, seed 5).
+#[tokio::test]
+async fn h11_a_topic_that_was_made_anew_is_read_from_its_start_and_its_offsets_follow() -> Result<()>
+{
+    let builder = with_rust_handler(quick().await?).set("consumer.crash_limit", 2);
+    let builder = builder.set("queues.orders.partitions", 1).set("relay.lease", "10s");
+    let mut shop = builder.start().await?;
+    shop.orders(1..=260).await?;
+    shop.schedule(KIND, 1..=200, AT_ONCE).await?;
+    shop.await_count("done", 200, PATIENCE).await?;
+    wait::until("all offsets", PATIENCE, async || Ok(committed(&shop).await? == [Some(200)]))
+        .await?;
+
+    // Under a running consumer.
+    let config = shop.settings.config()?;
+    let topic = config.queues[QUEUE].topic("fast");
+    let admin = Admin::new(&KafkaSettings::new(config.kafka.bootstrap_servers()), PATIENCE)?;
+    testing::delete_topic(&admin, &topic).await?;
+    testing::await_topic(&admin, &topic, false, PATIENCE).await?;
+    wait::until("the topic to be made again", PATIENCE, async || {
+        Ok(shop.dueline(&["apply"]).await?.code == 0)
+    })
+    .await?;
+    shop.schedule(KIND, 201..=230, AT_ONCE).await?;
+    shop.await_count("done", 230, PATIENCE * 2).await?;
+    wait::until("offsets of the new topic", PATIENCE, async || {
+        Ok(committed(&shop).await?[0].is_some_and(|offset| (30..200).contains(&offset)))
+    })
+    .await?;
+
+    // The guilty one is found by its mark, which the old topic's offsets must not hide.
+    for id in 231..=240 {
+        schedule_with(&shop, id, if id == 235 { r#"{"fail": "abort"}"# } else { "{}" }).await?;
+    }
+    for _ in 0..8 {
+        let over = wait::until("an end of the work or of the consumer", PATIENCE * 2, async || {
+            Ok(shop.consumer().ended().is_some() || shop.count("live").await? == 0)
+        });
+        over.await?;
+        if shop.consumer().ended().is_none() {
+            break;
+        }
+        shop.consumer().restart()?;
+    }
+    assert_eq!((shop.count("done").await?, shop.count("dead").await?), (239, 1));
+    assert_eq!(number(&shop, "select count(*) from orders where times > 1").await?, 0);
     Ok(())
 }

@@ -93,8 +93,19 @@ impl BatchJob {
     }
 
     /// Runs a lone message of a partition under suspicion: its mark is written before its handler and, when
-    /// the handler came back, no longer counts as a try.
-    pub async fn run_marked(self, message: Message, mark: CrashMark) -> BatchReport {
+    /// the handler came back, no longer counts as a try. A suspect runs when no other lone message does.
+    pub async fn run_marked(
+        self,
+        message: Message,
+        mark: CrashMark,
+        is_suspect: bool,
+    ) -> BatchReport {
+        let suspicion = Arc::clone(&self.context.suspicion);
+        let _turn = if is_suspect {
+            (Some(suspicion.write().await), None)
+        } else {
+            (None, Some(suspicion.read().await))
+        };
         let marks = self.context.marks.clone();
         if let Err(error) = marks.write(std::slice::from_ref(&mark)).await {
             let outcome = Outcome::Trouble(error.to_string());
@@ -248,8 +259,12 @@ impl BatchJob {
         };
         for ((task, failure), reason) in failed.into_iter().zip(reasons) {
             let Some(row) = written.iter().find(|row| row.id == task.id) else {
-                // Cancelled or rescheduled meanwhile: its row will say so.
-                self.give_back(task, Some(MOVED_PAUSE));
+                // Finished, cancelled or rescheduled meanwhile. The next run will see it at the guards; but
+                // a condemned message has none, and would wait before its partition for ever.
+                match doom {
+                    Some(_) => self.finish(task.id),
+                    None => self.give_back(task, Some(MOVED_PAUSE)),
+                }
                 continue;
             };
             observe::failure(&self.labels, &task, row, &failure.error, reason);

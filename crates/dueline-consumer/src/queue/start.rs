@@ -132,6 +132,7 @@ impl QueueLoop {
         let Some(partition) = self.partitions.get_mut(&name) else { return };
         let Some(message) = partition.lone.take() else { return };
         let mark = partition.lone_mark(message.origin.record.offset);
+        let is_suspect = partition.is_suspect(mark.offset);
         partition.marked = Some(mark.offset);
         partition.under_way += 1;
         let taken = vec![Taken { partition: name, assignment: partition.assignment, count: 1 }];
@@ -141,7 +142,7 @@ impl QueueLoop {
             let report = if condemned {
                 job.condemn(message).await
             } else {
-                job.run_marked(message, mark).await
+                job.run_marked(message, mark, is_suspect).await
             };
             Done::Batch { tier: None, kind, taken, report }
         });

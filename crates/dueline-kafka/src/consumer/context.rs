@@ -26,7 +26,7 @@ const COMMITTED_TRIES: usize = 2;
 /// How often a waiting rebalance looks whether the member is being closed.
 const CLOSING_CHECK: Duration = Duration::from_millis(50);
 /// How long a rebalance or a close waits for the answer to its commit.
-const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct GroupContext {
     pub shared: Arc<Shared>,
@@ -159,6 +159,10 @@ impl GroupContext {
         let mut state = self.shared.state();
         for (topic, partition, offset, done) in answer.offsets {
             let name = TopicPartition::new(topic, partition);
+            if !done && failed == Some(Code::UnknownTopicOrPartition) {
+                // To be repeated only if the topic that comes back is the same.
+                state.doubt(Some(&name));
+            }
             let Some(partition) = state.partitions.get_mut(&name) else { continue };
             if done && offset >= 0 {
                 partition.committed = partition.committed.max(Some(offset));
@@ -208,7 +212,7 @@ fn names(list: &TopicPartitionList) -> Vec<TopicPartition> {
     elements.iter().map(|e| TopicPartition::new(e.topic(), e.partition())).collect()
 }
 
-fn list_of(offsets: &[(TopicPartition, i64)]) -> Option<TopicPartitionList> {
+pub(super) fn list_of(offsets: &[(TopicPartition, i64)]) -> Option<TopicPartitionList> {
     let mut list = TopicPartitionList::with_capacity(offsets.len());
     for (name, offset) in offsets {
         list.add_partition_offset(&name.topic, name.partition, Offset::Offset(*offset)).ok()?;

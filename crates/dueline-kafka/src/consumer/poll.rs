@@ -9,11 +9,13 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError as Native;
 use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, Timestamp, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::context::GroupContext;
+use super::renew::Renewals;
 use super::{ConsumerConfig, Event, Shared};
 use crate::error::KafkaError;
 use crate::ffi::{self, CommitQueue};
@@ -50,6 +52,7 @@ pub(super) fn spawn(
         next_commit: Instant::now() + config.commit_interval,
         next_look: Instant::now(),
         topics: HashMap::new(),
+        renewals: Renewals::new(config.topics),
     };
     std::thread::Builder::new()
         .name("dueline-poll".to_owned())
@@ -99,6 +102,7 @@ struct Poller {
     next_look: Instant,
     /// One allocation per topic instead of one per record.
     topics: HashMap<String, Arc<str>>,
+    renewals: Renewals,
 }
 
 impl Poller {
@@ -118,6 +122,7 @@ impl Poller {
             }
             self.hand_over(&mut batch);
             self.seek();
+            self.renewals.work(&self.consumer, &self.shared);
             self.pause_and_resume();
             self.commit(&commits);
             self.look();
@@ -138,6 +143,9 @@ impl Poller {
                 Some(Err(error)) => {
                     // librdkafka goes on by itself; the line is for the reader of the log.
                     tracing::warn!(%error, "reading failed, trying again");
+                    if error.rdkafka_error_code() == Some(Code::UnknownTopicOrPartition) {
+                        self.shared.state().doubt(None);
+                    }
                     self.shared.set_error(Some(KafkaError::from_native("reading", &error)));
                     break;
                 }

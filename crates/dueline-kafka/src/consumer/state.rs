@@ -38,6 +38,10 @@ pub(super) struct Partition {
     pub paused: bool,
     /// It is being taken away: nothing is handed out any more, but finishes still count.
     revoking: bool,
+    /// Whether the topic may have been made anew. Nothing is committed until that is known.
+    doubt: Option<Doubt>,
+    /// The topic was made anew: the offsets here are of one that is no more, and none is committed.
+    gone: bool,
     /// A seek to this offset is due; until it is made, what arrives is from before it.
     pub seek_to: Option<i64>,
     /// The last offset given to a commit that did not fail.
@@ -69,7 +73,18 @@ impl Partition {
 
     /// The offset to commit, if it is ahead of what was sent.
     pub(super) fn to_commit(&self) -> Option<i64> {
-        self.tracker.committable().filter(|offset| self.sent.is_none_or(|sent| *offset > sent))
+        let ahead = |offset: &i64| self.sent.is_none_or(|sent| *offset > sent);
+        let certain = !self.gone && self.doubt.is_none();
+        self.tracker.committable().filter(|offset| certain && ahead(offset))
+    }
+
+    /// Whether an offset lies before what was received, or was passed before this assignment: the
+    /// broker has reset it, or tells something twice.
+    fn is_behind(&self, offset: i64) -> bool {
+        match self.tracker.last() {
+            Some(last) => offset <= last,
+            None => self.committed.is_some_and(|committed| offset < committed),
+        }
     }
 
     /// Records that are not finished yet, by the last known end of the partition.
@@ -79,6 +94,16 @@ impl Partition {
         let high = self.high?;
         u64::try_from(high - next.unwrap_or(high)).ok()
     }
+}
+
+/// Why a topic may be another one than it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// The first record of an assignment lies before the committed offset: reading never begins
+    /// there by itself.
+    BeforeCommitted,
+    /// A record came that lies before the last one, or the broker did not know the topic.
+    Unclear,
 }
 
 /// All assigned partitions.
@@ -98,14 +123,56 @@ impl State {
         let Some(partition) = self.partitions.get_mut(&record.topic_partition()) else {
             return false;
         };
-        let stale = partition.revoking || partition.seek_to.is_some();
-        if stale || !partition.tracker.received(record.offset) {
+        if partition.revoking || partition.seek_to.is_some() {
             return false;
         }
+        if partition.is_behind(record.offset) {
+            let first = partition.tracker.last().is_none();
+            let doubt = if first { Doubt::BeforeCommitted } else { Doubt::Unclear };
+            partition.doubt.get_or_insert(doubt);
+            return false;
+        }
+        partition.tracker.received(record.offset);
         partition.bytes += record.size();
         partition.buffer.push_back(record);
         partition.update_full(self.limits);
         true
+    }
+
+    /// The broker did not know these topics, or some topic (`None`): they may come back as others.
+    pub(super) fn doubt(&mut self, only: Option<&TopicPartition>) {
+        let all = self.partitions.iter_mut();
+        for (_, partition) in all.filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+            partition.doubt.get_or_insert(Doubt::Unclear);
+        }
+    }
+
+    /// Partitions whose topic may have been made anew.
+    pub(super) fn doubtful(&self) -> Vec<TopicPartition> {
+        let doubtful = self.partitions.iter().filter(|(_, p)| p.doubt.is_some() && !p.gone);
+        doubtful.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// `high` is the end of a doubtful partition. When that means that the topic was made anew, the
+    /// partition is given up, and the answer is `true`: the offsets here, and the committed one, are
+    /// of a topic that is no more.
+    pub(super) fn settle_doubt(&mut self, name: &TopicPartition, high: i64) -> bool {
+        let Some(partition) = self.partitions.get_mut(name) else { return false };
+        let doubt = partition.doubt.take();
+        let known = partition.tracker.last().map(|last| last + 1).max(partition.committed);
+        // With an end that is further on, the same record came twice, or the topic never went.
+        partition.gone =
+            doubt == Some(Doubt::BeforeCommitted) || known.is_some_and(|known| high < known);
+        let gone = partition.gone;
+        if gone {
+            self.revoke(std::slice::from_ref(name));
+        }
+        gone
+    }
+
+    /// Whether this partition was given up, and is still here.
+    pub(super) fn is_given_up(&self, name: &TopicPartition) -> bool {
+        self.partitions.get(name).is_some_and(|partition| partition.gone)
     }
 
     /// Takes up to `max` records in order.
@@ -255,5 +322,44 @@ mod tests {
         assert!(state.push(record(0, 1)));
         let taken = state.take(&name, 10);
         assert_eq!(taken.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn h11_a_topic_that_was_made_anew_is_read_from_its_start_and_its_old_offsets_are_not_committed()
+    {
+        let mut state = state(100, 100);
+        let name = TopicPartition::new("t", 0);
+        let assigned = |state: &mut State| {
+            state.partitions.insert(name.clone(), Partition::new(Some(50)));
+        };
+        assigned(&mut state);
+        assert!(!state.push(record(0, 0)), "below what is committed");
+        assert_eq!(state.doubtful(), std::slice::from_ref(&name));
+        assert!(state.settle_doubt(&name, 60) && state.is_given_up(&name));
+
+        assigned(&mut state);
+        assert!(state.push(record(0, 50)));
+        state.finish(&name, 50);
+        assert_eq!(state.to_commit(None), vec![(name.clone(), 51)]);
+        assert!(!state.push(record(0, 50)));
+        assert!(state.to_commit(None).is_empty(), "nothing is committed in doubt");
+        assert!(!state.settle_doubt(&name, 60), "the log goes on: the record came twice");
+        assert_eq!(state.to_commit(None), vec![(name.clone(), 51)]);
+        state.doubt(Some(&name));
+        assert!(state.settle_doubt(&name, 1), "the log ends before what was read");
+        assert!(!state.push(record(0, 51)));
+        assert!(state.to_commit(None).is_empty() && state.doubtful().is_empty());
+    }
+
+    #[test]
+    fn h11_a_doubt_about_a_topic_that_is_the_same_passes() {
+        let mut state = state(100, 100);
+        state.push(record(0, 0));
+        state.doubt(None);
+        assert_eq!(state.doubtful().len(), 2);
+        for name in state.doubtful() {
+            assert!(!state.settle_doubt(&name, 1));
+        }
+        assert!(state.doubtful().is_empty());
     }
 }

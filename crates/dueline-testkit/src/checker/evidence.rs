@@ -2,6 +2,8 @@
 
 use dueline_core::{Envelope, Micros, TaskState};
 
+use super::probe::Probe;
+
 /// Everything that the judge looks at.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
@@ -21,6 +23,15 @@ pub struct Evidence {
     pub effects: Vec<Effect>,
     /// What clients were told.
     pub heard: Vec<Heard>,
+    /// The same of clients whose calls failed, or ended without an answer, with times.
+    pub calls: Vec<Call>,
+    /// Records of topics that were deleted since, or deleted from them.
+    pub lost: Vec<Published>,
+    /// What looks at V7 found while work went on.
+    pub probes: Probe,
+    /// Partitions whose committed offset somebody else moved, and where to: what lies below was
+    /// passed by nobody of ours.
+    pub moved_offsets: Vec<(String, i32, i64)>,
     /// Business objects that are both paid and closed, or that lost a payment (V5).
     pub contradictions: Vec<String>,
     /// Business objects that were judged for that.
@@ -171,4 +182,52 @@ pub enum Answer {
     Rescheduled(Micros),
     /// The outcome is not known: the connection broke.
     Unknown,
+}
+
+/// One call of a client.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The kind.
+    pub kind: String,
+    /// The business key.
+    pub key: String,
+    /// Who called.
+    pub who: String,
+    /// What was wanted: `schedule`, `cancel`, `reschedule`, `pay`, `replay`, `resolve`, `discard`.
+    pub wish: &'static str,
+    /// When it was asked, by the database's clock.
+    pub asked_at: Micros,
+    /// When the answer, or the end of the connection, was there.
+    pub told_at: Micros,
+    /// What was told.
+    pub told: Told,
+}
+
+/// What a client was told after its commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A receipt, and the deadline that it names.
+    Receipt(String, Option<Micros>),
+    /// The business statement did something: paid.
+    Did,
+    /// The business statement found nothing to do: too late.
+    TooLate,
+    /// Certainly rolled back: the server said so, or the connection broke before the commit.
+    Failed(String),
+    /// The connection broke at the commit: done, or not done.
+    Unknown(String),
+}
+
+impl Call {
+    /// Whether it changed the task, or may have.
+    #[must_use]
+    pub fn may_have_changed(&self) -> bool {
+        match &self.told {
+            Told::Receipt(receipt, _) => {
+                !["kept", "finished", "not_found", "stale", "gone", "refused"].contains(&&**receipt)
+            }
+            Told::Unknown(_) => self.wish != "pay",
+            Told::Did | Told::TooLate | Told::Failed(_) => false,
+        }
+    }
 }

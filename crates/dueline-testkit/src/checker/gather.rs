@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use dueline_config::Config;
 use dueline_core::{DeadLetter, Envelope, Micros, TaskState};
-use dueline_kafka::{Admin, KafkaSettings, OwnedRecord, read_all};
+use dueline_kafka::{Admin, KafkaSettings, OwnedRecord, read_since};
 use sqlx::{PgPool, Row as _, postgres::PgRow};
 
 use super::evidence::{Alarm, Event, Evidence, Letter, Offset, Published, Stranded, Task};
@@ -68,11 +68,19 @@ pub async fn gather(pool: &PgPool, places: &Places) -> Result<Evidence> {
     for queue in &places.queues {
         for topic in &queue.topics {
             evidence.offsets.extend(offsets(&places.kafka, &queue.group, topic).await?);
-            evidence.published.extend(read(&places.kafka, topic, published).await?);
+            evidence.published.extend(read(&places.kafka, topic, None, published).await?);
         }
-        evidence.letters.extend(read(&places.kafka, &queue.dead_letters, letter).await?);
+        evidence.letters.extend(read(&places.kafka, &queue.dead_letters, None, letter).await?);
     }
     Ok(evidence)
+}
+
+/// Reads the records of one tier topic, whole: before it is deleted, for example.
+///
+/// # Errors
+/// When the broker does not answer.
+pub async fn read_published(places: &Places, topic: &str) -> Result<Vec<Published>> {
+    read(&places.kafka, topic, None, published).await
 }
 
 /// How many records the groups have not passed yet, in all tier topics.
@@ -159,16 +167,17 @@ async fn events(pool: &PgPool) -> Result<Vec<Event>> {
     rows.iter().map(event).collect()
 }
 
-/// Reads a whole topic on a thread that may block.
-async fn read<T: Send + 'static>(
+/// Reads a topic on a thread that may block.
+pub(super) async fn read<T: Send + 'static>(
     settings: &KafkaSettings,
     topic: &str,
+    since_ms: Option<i64>,
     convert: fn(OwnedRecord) -> T,
 ) -> Result<Vec<T>> {
     let (settings, topic) = (settings.clone(), topic.to_owned());
     let read = move || {
         let mut all = Vec::new();
-        let summary = read_all(&settings, &topic, READ_TIMEOUT, |record| {
+        let summary = read_since(&settings, &topic, since_ms, READ_TIMEOUT, |record| {
             all.push(convert(record));
             ControlFlow::Continue(())
         })?;
@@ -178,7 +187,7 @@ async fn read<T: Send + 'static>(
     tokio::task::spawn_blocking(read).await?
 }
 
-fn published(record: OwnedRecord) -> Published {
+pub(super) fn published(record: OwnedRecord) -> Published {
     Published {
         topic: record.topic.to_string(),
         partition: record.partition,
@@ -195,7 +204,11 @@ fn letter(record: OwnedRecord) -> Letter {
     }
 }
 
-async fn offsets(settings: &KafkaSettings, group: &str, topic: &str) -> Result<Vec<Offset>> {
+pub(super) async fn offsets(
+    settings: &KafkaSettings,
+    group: &str,
+    topic: &str,
+) -> Result<Vec<Offset>> {
     let admin = Admin::new(settings, ASK_TIMEOUT)?;
     let view = admin.group_view(group, topic).await.context("asking for committed offsets")?;
     let ends = admin.watermarks(topic).await.context("asking for the ends of a topic")?;

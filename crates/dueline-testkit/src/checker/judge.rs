@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use dueline_core::state::Step;
 use dueline_core::{Micros, TaskState};
 use serde::Serialize;
 
+use super::calls;
 use super::evidence::{Answer, Event, Evidence, Task};
+use super::probe::Passed;
+use super::story::{wrong_row, wrong_story};
 
 /// The most examples that a finding keeps.
 const MAX_EXAMPLES: usize = 5;
@@ -24,20 +26,30 @@ pub struct Finding {
     pub violations: usize,
     /// The first few of those, in words.
     pub examples: Vec<String>,
+    /// The tasks that those are about, where they can be told, by kind and key.
+    pub subjects: Vec<(String, String)>,
 }
 
 impl Finding {
     fn new(invariant: &'static str, says: &'static str) -> Self {
-        Self { invariant, says, checked: 0, violations: 0, examples: Vec::new() }
+        let (examples, subjects) = (Vec::new(), Vec::new());
+        Self { invariant, says, checked: 0, violations: 0, examples, subjects }
     }
 
     /// Looks at one thing; `wrong` is why it breaks the invariant.
     fn look(&mut self, wrong: Option<String>) {
+        self.look_at(None, wrong);
+    }
+
+    /// [`Self::look`] at something that is about one task.
+    fn look_at(&mut self, of: Option<(&str, &str)>, wrong: Option<String>) {
         self.checked += 1;
         if let Some(wrong) = wrong {
             self.violations += 1;
             if self.examples.len() < MAX_EXAMPLES {
                 self.examples.push(wrong);
+                let subject = of.map(|(kind, key)| (kind.to_owned(), key.to_owned()));
+                self.subjects.extend(subject.filter(|subject| !self.subjects.contains(subject)));
             }
         }
     }
@@ -45,13 +57,22 @@ impl Finding {
     fn demand(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
         self.look((!holds).then(wrong));
     }
+
+    pub(super) fn demand_of(
+        &mut self,
+        of: (&str, &str),
+        holds: bool,
+        wrong: impl FnOnce() -> String,
+    ) {
+        self.look_at(Some(of), (!holds).then(wrong));
+    }
 }
 
 /// The evidence, sorted by what is asked of it.
-struct Index<'e> {
-    evidence: &'e Evidence,
+pub(super) struct Index<'e> {
+    pub evidence: &'e Evidence,
     tasks: HashMap<i64, &'e Task>,
-    by_key: HashMap<(&'e str, &'e str), &'e Task>,
+    pub by_key: HashMap<(&'e str, &'e str), &'e Task>,
     effects: HashMap<(&'e str, &'e str), Vec<Micros>>,
     events: HashMap<i64, Vec<&'e Event>>,
 }
@@ -74,7 +95,7 @@ impl<'e> Index<'e> {
         index
     }
 
-    fn effects_of<'a>(&'a self, kind: &'a str, key: &'a str) -> &'a [Micros] {
+    pub fn effects_of<'a>(&'a self, kind: &'a str, key: &'a str) -> &'a [Micros] {
         self.effects.get(&(kind, key)).map_or(&[], Vec::as_slice)
     }
 
@@ -87,7 +108,7 @@ impl<'e> Index<'e> {
 #[must_use]
 pub fn judge(evidence: &Evidence) -> Vec<Finding> {
     let index = Index::new(evidence);
-    vec![
+    let mut findings = vec![
         v1(&index),
         v2(&index),
         v3(&index),
@@ -97,10 +118,17 @@ pub fn judge(evidence: &Evidence) -> Vec<Finding> {
         v7(&index),
         v8(&index),
         v9(&index),
-    ]
+    ];
+    let [v1, _, v3, v4, ..] = findings.as_mut_slice() else { return findings };
+    calls::judge(&index, v1, v3, v4);
+    findings
 }
 
-fn name(task: &Task) -> String {
+fn key_of(task: &Task) -> (&str, &str) {
+    (&task.kind, &task.key)
+}
+
+pub(super) fn name(task: &Task) -> String {
     format!("task {} ({} of {})", task.id, task.kind, task.key)
 }
 
@@ -109,12 +137,14 @@ fn v1(index: &Index) -> Finding {
     for heard in &index.evidence.heard {
         if matches!(heard.answer, Answer::Scheduled(_)) {
             let exists = index.by_key.contains_key(&(&*heard.kind, &*heard.key));
-            finding.demand(exists, || format!("{} of {} is lost", heard.kind, heard.key));
+            finding.demand_of((&heard.kind, &heard.key), exists, || {
+                format!("{} of {} is lost", heard.kind, heard.key)
+            });
         }
     }
     for task in &index.evidence.tasks {
         let stranded = task.state != TaskState::Dead || task.stranded.is_some();
-        finding.demand(task.state != TaskState::Live && stranded, || {
+        finding.demand_of(key_of(task), task.state != TaskState::Live && stranded, || {
             format!("{} is {} and not stranded", name(task), task.state)
         });
     }
@@ -125,7 +155,7 @@ fn v2(index: &Index) -> Finding {
     let mut finding =
         Finding::new("V2", "at most one effect per key, and one for each that is done");
     for ((kind, key), times) in &index.effects {
-        finding.demand(times.len() == 1, || {
+        finding.demand_of((kind, key), times.len() == 1, || {
             format!("{kind} of {key} took effect {} times", times.len())
         });
     }
@@ -133,7 +163,8 @@ fn v2(index: &Index) -> Finding {
         let happened = !index.effects_of(&task.kind, &task.key).is_empty();
         // A person may resolve a dead task whose effect happened by other means.
         let resolved = index.events_of(task.id).iter().any(|event| event.step == "resolve");
-        finding.demand(resolved || happened == (task.state == TaskState::Done), || {
+        let agrees = resolved || happened == (task.state == TaskState::Done);
+        finding.demand_of(key_of(task), agrees, || {
             let what = if happened { "took effect" } else { "had no effect" };
             format!("{} is {} and {what}", name(task), task.state)
         });
@@ -143,16 +174,17 @@ fn v2(index: &Index) -> Finding {
 
 fn v3(index: &Index) -> Finding {
     let mut finding = Finding::new("V3", "no effect and no publish before the due time");
-    for record in &index.evidence.published {
+    for record in index.evidence.published.iter().chain(&index.evidence.lost) {
         let Some(envelope) = &record.envelope else { continue };
-        finding.demand(envelope.claimed_at >= envelope.due_at, || {
+        let of = (&*envelope.kind, &*envelope.key);
+        finding.demand_of(of, envelope.claimed_at >= envelope.due_at, || {
             let early = envelope.due_at.since(envelope.claimed_at);
             format!("task {} was published {early:?} early", envelope.task_id)
         });
     }
     for task in &index.evidence.tasks {
         for at in index.effects_of(&task.kind, &task.key) {
-            finding.demand(*at >= task.due_at, || {
+            finding.demand_of(key_of(task), *at >= task.due_at, || {
                 format!("{} took effect {:?} early", name(task), task.due_at.since(*at))
             });
         }
@@ -164,13 +196,16 @@ fn v4(index: &Index) -> Finding {
     let mut finding = Finding::new("V4", "a cancel or reschedule that was granted is kept");
     for heard in &index.evidence.heard {
         let effects = index.effects_of(&heard.kind, &heard.key);
+        let of = (&*heard.kind, &*heard.key);
         match heard.answer {
-            Answer::Cancelled => finding.demand(effects.is_empty(), || {
+            Answer::Cancelled => finding.demand_of(of, effects.is_empty(), || {
                 format!("{} of {} was cancelled and took effect", heard.kind, heard.key)
             }),
-            Answer::Rescheduled(due) => finding.demand(effects.iter().all(|at| *at >= due), || {
-                format!("{} of {} took effect before its new deadline", heard.kind, heard.key)
-            }),
+            Answer::Rescheduled(due) => {
+                finding.demand_of(of, effects.iter().all(|at| *at >= due), || {
+                    format!("{} of {} took effect before its new deadline", heard.kind, heard.key)
+                });
+            }
             Answer::Scheduled(_) | Answer::Unknown => {}
         }
     }
@@ -190,8 +225,9 @@ fn v6(index: &Index) -> Finding {
     let letters: HashSet<(i64, i32)> =
         index.evidence.letters.iter().filter_map(|letter| letter.task).collect();
     for task in &index.evidence.tasks {
-        finding.look(wrong_death(task, &letters));
-        finding.look(wrong_attempts(task, index.events_of(task.id)));
+        finding.look_at(Some(key_of(task)), wrong_death(task, &letters));
+        let wrong = wrong_attempts(task, index.events_of(task.id));
+        finding.look_at(Some(key_of(task)), wrong);
     }
     for (id, generation) in &letters {
         let died =
@@ -244,9 +280,13 @@ fn v7(index: &Index) -> Finding {
         .filter_map(|letter| letter.origin.as_ref())
         .map(|(topic, partition, offset)| (topic.as_str(), *partition, *offset))
         .collect();
+    let moved: HashMap<(&str, i32), i64> = (index.evidence.moved_offsets.iter())
+        .map(|(topic, partition, offset)| ((topic.as_str(), *partition), *offset))
+        .collect();
     for record in &index.evidence.published {
-        let passed = committed.get(&(&*record.topic, record.partition));
-        if passed.is_none_or(|offset| record.offset >= *offset) {
+        let place = (&*record.topic, record.partition);
+        let passed = committed.get(&place).is_some_and(|offset| record.offset < *offset);
+        if !passed || moved.get(&place).is_some_and(|offset| record.offset < *offset) {
             continue;
         }
         let place = format!("{}[{}]@{}", record.topic, record.partition, record.offset);
@@ -264,11 +304,25 @@ fn v7(index: &Index) -> Finding {
                 && alarm.attempt == envelope.attempt
                 && alarm.claim_no == envelope.delivery
         });
-        finding.demand(!unanswered, || {
+        finding.demand_of((&envelope.kind, &envelope.key), !unanswered, || {
             format!("{place} was passed, but task {} is not answered", envelope.task_id)
         });
     }
+    passed_meanwhile(index, &mut finding);
     finding
+}
+
+/// What was seen while work went on.
+fn passed_meanwhile(index: &Index, finding: &mut Finding) {
+    let probes = &index.evidence.probes;
+    finding.checked += probes.checked - probes.passed.len();
+    for Passed { record, committed, .. } in &probes.passed {
+        let Some(envelope) = &record.envelope else { continue };
+        finding.demand_of((&envelope.kind, &envelope.key), false, || {
+            let place = format!("{}[{}]@{}", record.topic, record.partition, record.offset);
+            format!("{place} was passed by {committed} while its claim was open")
+        });
+    }
 }
 
 fn v8(index: &Index) -> Finding {
@@ -296,67 +350,9 @@ fn v9(index: &Index) -> Finding {
         finding.look(Some(format!("{orphan} has no task")));
     }
     for task in &index.evidence.tasks {
-        finding.look(wrong_row(task));
-        finding.look(wrong_story(task, index.events_of(task.id)));
+        finding.look_at(Some(key_of(task)), wrong_row(task));
+        let wrong = wrong_story(task, index.events_of(task.id));
+        finding.look_at(Some(key_of(task)), wrong);
     }
     finding
-}
-
-/// What stands beside a task's row must fit its state.
-fn wrong_row(task: &Task) -> Option<String> {
-    let live = task.state == TaskState::Live;
-    if task.alarm.is_some() != live {
-        let has = if live { "no" } else { "an" };
-        return Some(format!("{} is {} and has {has} alarm", name(task), task.state));
-    }
-    if let Some(alarm) = &task.alarm
-        && (alarm.generation, alarm.attempt) != (task.generation, task.attempt)
-    {
-        return Some(format!("{} and its alarm differ", name(task)));
-    }
-    (task.deduped != (task.state == TaskState::Done)).then(|| {
-        let has = if task.deduped { "a" } else { "no" };
-        format!("{} is {} and has {has} dedupe row", name(task), task.state)
-    })
-}
-
-/// The recorded transitions of a task must be allowed, one after the other.
-fn wrong_story(task: &Task, events: &[&Event]) -> Option<String> {
-    let mut generation = 0;
-    for event in events {
-        let wrong = |what: &str| Some(format!("{}: step {} {what}", name(task), event.step));
-        let Some(step) = step_of(event) else {
-            // A refused wish is noted and changes nothing.
-            if event.from != event.to || event.generation != generation {
-                return wrong("is unknown and changed something");
-            }
-            continue;
-        };
-        let Some(from) = event.from else { return wrong("has no state before") };
-        if from.after(step) != event.to {
-            return wrong(&format!("led from {from} to {:?}", event.to));
-        }
-        generation += i32::from(TaskState::renews_generation(step));
-        if event.generation != generation {
-            return wrong(&format!("has generation {}, not {generation}", event.generation));
-        }
-    }
-    (generation != task.generation)
-        .then(|| format!("{} has generation {}, not {generation}", name(task), task.generation))
-}
-
-fn step_of(event: &Event) -> Option<Step> {
-    Some(match (event.step.as_str(), event.to) {
-        ("fail" | "die", Some(TaskState::Dead)) => Step::Die,
-        ("fail", _) => Step::Fail,
-        ("settle", _) => Step::Done,
-        ("park", _) => Step::Park,
-        ("open", _) => Step::Open,
-        ("reschedule", _) => Step::Reschedule,
-        ("cancel", _) => Step::Cancel,
-        ("replay", _) => Step::Replay,
-        ("resolve", _) => Step::Resolve,
-        ("discard", _) => Step::Discard,
-        _ => return None,
-    })
 }

@@ -5,17 +5,24 @@
 //! clients were told and what its ledger of effects says. [`judge()`] is pure, so that a test can
 //! plant each bug.
 
+mod calls;
 mod evidence;
 mod gather;
 mod judge;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planted_calls;
+mod probe;
+mod story;
 
 pub use evidence::{
-    Alarm, Answer, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
+    Alarm, Answer, Call, Effect, Event, Evidence, Heard, Letter, Offset, Published, Stranded, Task,
+    Told,
 };
-pub use gather::{Places, Queue, duplicates, gather, lag};
+pub use gather::{Places, Queue, duplicates, gather, lag, read_published};
 pub use judge::{Finding, judge};
+pub use probe::{Passed, Probe, probe};
 
 /// Whether every invariant holds.
 #[must_use]

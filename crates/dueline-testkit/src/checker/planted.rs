@@ -4,7 +4,7 @@ use dueline_core::envelope::source_uri;
 use dueline_core::{Envelope, KeyHash, Micros, TaskState};
 
 use super::evidence::*;
-use super::{all_hold, judge};
+use super::{Passed, Probe, all_hold, judge};
 
 const DUE: Micros = Micros(10_000_000);
 const LATER: Micros = Micros(10_005_000);
@@ -162,6 +162,36 @@ fn v7_a_message_passed_without_an_answer() {
         e.tasks[0].alarm = Some(Alarm { generation: 0, attempt: 0, claim_no: 1, leased: true });
     });
     caught("V7", |e| e.published[0].envelope = None);
+}
+
+#[test]
+fn v7_a_message_that_was_passed_while_work_went_on() {
+    caught("V7", |e| {
+        let passed = Passed { record: e.published[0].clone(), committed: 1 };
+        e.probes.add(Probe { checked: 1, passed: vec![passed] });
+    });
+}
+
+#[test]
+fn v7_offsets_that_somebody_moved_are_not_ours() {
+    let moved = |offset| {
+        broken_by(|e| {
+            e.published[0].envelope = None;
+            e.moved_offsets.push((TOPIC.into(), 0, offset));
+        })
+    };
+    assert!(!moved(1).contains(&"V7") && moved(0).contains(&"V7"));
+}
+
+#[test]
+fn v3_an_early_publish_into_a_topic_that_is_gone() {
+    caught("V3", |e| {
+        let mut record = e.published[0].clone();
+        if let Some(envelope) = &mut record.envelope {
+            envelope.claimed_at = Micros(DUE.0 - 1);
+        }
+        e.lost.push(record);
+    });
 }
 
 #[test]

@@ -28,7 +28,6 @@ const PROPERTIES: &str = "\
 process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -69,6 +68,16 @@ Configuration:
         level: ERROR
 ";
 
+/// One more listener: clients that come by it are told its own address, so that each client can
+/// have a proxy of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Door {
+    /// The port on 127.0.0.1 that the broker listens on.
+    pub port: u16,
+    /// The address that clients which come by this door are told.
+    pub advertised: SocketAddr,
+}
+
 /// What a caller may want different.
 #[derive(Clone, Debug)]
 pub struct KafkaOptions {
@@ -76,6 +85,8 @@ pub struct KafkaOptions {
     pub properties: Vec<String>,
     /// The address that clients are told, if they are to come through a proxy.
     pub advertised: Option<SocketAddr>,
+    /// More listeners.
+    pub doors: Vec<Door>,
     /// The JVM's heap, in MiB.
     pub heap_mib: u32,
     /// The JVM's options, instead of that heap and a small garbage collector.
@@ -89,6 +100,7 @@ impl Default for KafkaOptions {
         Self {
             properties: Vec::new(),
             advertised: None,
+            doors: Vec::new(),
             heap_mib: 512,
             java: Vec::new(),
             outlives_us: false,
@@ -247,10 +259,18 @@ impl Kafka {
             None => self.bootstrap(),
         };
         let mut properties = PROPERTIES.to_owned();
-        let listen =
+        let mut listeners =
             format!("PLAINTEXT://{},CONTROLLER://127.0.0.1:{controller_port}", self.bootstrap());
-        writeln!(properties, "listeners={listen}")?;
-        writeln!(properties, "advertised.listeners=PLAINTEXT://{advertised}")?;
+        let mut addresses = format!("PLAINTEXT://{advertised}");
+        let mut protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT".to_owned();
+        for (n, door) in self.options.doors.iter().enumerate() {
+            write!(listeners, ",DOOR{n}://127.0.0.1:{}", door.port)?;
+            write!(addresses, ",DOOR{n}://{}", door.advertised)?;
+            write!(protocols, ",DOOR{n}:PLAINTEXT")?;
+        }
+        writeln!(properties, "listeners={listeners}")?;
+        writeln!(properties, "advertised.listeners={addresses}")?;
+        writeln!(properties, "listener.security.protocol.map={protocols}")?;
         writeln!(properties, "controller.quorum.voters=1@127.0.0.1:{controller_port}")?;
         writeln!(properties, "log.dirs={}", folder.join("data").display())?;
         for line in &self.options.properties {

@@ -6,7 +6,7 @@
 mod kafka;
 mod postgres;
 
-pub use kafka::{Kafka, KafkaOptions};
+pub use kafka::{Door, Kafka, KafkaOptions};
 pub use postgres::{Postgres, PostgresOptions};
 
 use std::path::Path;

@@ -173,6 +173,17 @@ impl Postgres {
         self.directory.path().join("data")
     }
 
+    /// Makes a folder the server's own, such as one for a tablespace.
+    ///
+    /// # Errors
+    /// When that is not allowed.
+    pub fn give(&self, folder: &Path) -> Result<()> {
+        if let Some(account) = self.account {
+            std::os::unix::fs::chown(folder, Some(account.uid), Some(account.gid))?;
+        }
+        Ok(())
+    }
+
     fn initialise(&self) -> Result<()> {
         let mut command = Command::new(self.bin.join("initdb"));
         self.as_account(&mut command);

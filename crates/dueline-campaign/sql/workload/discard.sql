@@ -1,0 +1,1 @@
+select receipt, (extract(epoch from due_at) * 1000000)::bigint from dueline.discard($1, $2, 'clerk', 'campaign')

@@ -1,0 +1,1 @@
+select kind, key, (extract(epoch from at) * 1000000)::bigint as at from shop.effect order by effect

@@ -1,0 +1,11 @@
+-- Parcels and their deadlines. $1 ids, $2 delays in milliseconds, $3 payloads.
+with placed as (
+    insert into shop.parcels (id) select unnest($1::bigint[]) on conflict do nothing returning id
+), waited as (
+    select count(*) from placed
+)
+select s.key, s.receipt, (extract(epoch from s.due_at) * 1000000)::bigint as due_at
+  from waited,
+       dueline.schedule_many('ship', $1::bigint[]::text[],
+                             delays => array(select d * interval '1 millisecond' from unnest($2::bigint[]) as d),
+                             payloads => $3::text[]::jsonb[]) as s

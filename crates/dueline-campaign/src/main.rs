@@ -1,0 +1,73 @@
+//! The fault campaign, started by `./scripts/campaign`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use dueline_campaign::campaign::{self, Options};
+use dueline_campaign::clock;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Real processes under real faults, and the judgement of what came of it: a private PostgreSQL and
+/// Kafka, two relays, two consumers, clients that remember what they were told, and a nemesis. Ends with
+/// the faults, the recovery from each kind, and the invariants V1 to V9; exit code 0 only if all hold.
+#[derive(Parser)]
+#[command(name = "campaign")]
+struct Arguments {
+    /// Faults and clients are drawn from this number; else from the date.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long there are faults.
+    #[arg(long, default_value_t = 120)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    seconds: u64,
+    /// How many tasks are scheduled in that time; else 80 a second.
+    #[arg(long)]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=5_000_000))]
+    tasks: Option<u32>,
+    /// How many faults; else one in two and a half seconds.
+    #[arg(long)]
+    faults: Option<usize>,
+    /// Only faults whose kind, as the table names it, contains this text.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Writes the outcome to this file, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let seconds = arguments.seconds;
+    let options = Options {
+        // A day's number: everybody who runs it today runs the same.
+        seed: arguments.seed.unwrap_or(clock::now().0.unsigned_abs() / 86_400_000_000),
+        seconds,
+        tasks: arguments.tasks.unwrap_or(u32::try_from(seconds * 80).unwrap_or(u32::MAX)),
+        faults: arguments.faults.unwrap_or(usize::try_from(seconds * 2 / 5).unwrap_or(usize::MAX)),
+        only: arguments.only,
+        json: arguments.json,
+    };
+    match run(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("the campaign failed: {error:#}");
+            ExitCode::from(70)
+        }
+    }
+}
+
+/// Runs until the end or a signal; either way what was started is stopped on the way out.
+fn run(options: Options) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut term = signal(SignalKind::terminate())?;
+        tokio::select! {
+            held = Box::pin(campaign::run(options)) => held,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = term.recv() => anyhow::bail!("terminated"),
+        }
+    })
+}
