@@ -169,6 +169,11 @@ begin
     if (select count(*) from jsonb_object_keys(headers)) > 32 then
         return 'there are more than 32 headers|put data into the payload';
     end if;
+    -- The domain's bound, said in words. Each of them may be in order, and all of them too much.
+    if pg_column_size(headers) > 16384 then
+        return format('the headers have %s bytes together|they may have 16384: put data into the payload',
+                      pg_column_size(headers));
+    end if;
     select h.name into bad from jsonb_each(headers) h (name, value)
     where jsonb_typeof(h.value) <> 'string' or octet_length(h.value #>> '{}') > 4096 limit 1;
     if found then
@@ -189,6 +194,13 @@ begin
     return null;
 end $$;
 
+-- Whether a span reaches about as far as it seems to. Spans are compared as if every month had 30 days, and parts of
+-- different signs cancel out: 70,000,000 months less 2,100,000,000 days compares as nothing, and is out of range
+-- once it is added to an instant.
+create function dueline.is_plain(span interval) returns boolean
+language sql immutable parallel safe
+return abs(date_part('year', span)) <= 1000 and abs(date_part('day', span)) <= 400000;
+
 -- What is wrong with a request, as 'message|hint', or null. The one list of rules for one task and for many.
 create function dueline.problem(key text, due_at timestamptz, delay interval, event_at timestamptz, payload jsonb,
                                 headers jsonb, jitter interval, max_payload_bytes integer) returns text
@@ -207,8 +219,9 @@ return case
         then 'event_at is out of range|pass the instant of the business event, between the years 1 and 8999'
     when delay < interval '0'
         then 'the delay is negative|pass due_at for an instant in the past: it is due at once'
-    when delay > interval '900 years' then 'the delay is longer than 900 years|pass a shorter one'
-    when not (jitter >= interval '0' and jitter <= interval '10 years')
+    when delay > interval '900 years' or not dueline.is_plain(delay)
+        then 'the delay is longer than 900 years, or a part of it is|pass a shorter one'
+    when not (jitter >= interval '0' and jitter <= interval '10 years' and dueline.is_plain(jitter))
         then 'jitter is out of range|pass a window from 0 to 10 years'
     when octet_length(payload::text) > max_payload_bytes
         then 'the payload has ' || octet_length(payload::text)::text || ' bytes, its kind allows '

@@ -14,7 +14,8 @@ begin
         -- Ids are handed out again after a failover that lost commits: the hash tells.
         when lock_dead.key_hash is not null and task.key_hash <> lock_dead.key_hash then 'gone'
         when task.state <> 'dead' then 'stale'
-        when task.generation <> lock_dead.generation and not any_generation then 'stale'
+        -- A generation that is not given is not the right one: null compares as unknown, which would pass.
+        when task.generation is distinct from lock_dead.generation and not any_generation then 'stale'
     end;
 end $$;
 

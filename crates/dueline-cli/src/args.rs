@@ -433,6 +433,14 @@ mod tests {
     }
 
     #[test]
+    fn h25_wrong_arguments_are_told_without_control_characters() {
+        let words = ["dueline", "get", "\u{1b}[2J", "x", "\u{1b}]0;title\u{7}"].map(Into::into);
+        let text = crate::check_arguments(words.to_vec()).expect_err("one word too many");
+        assert!(text.contains("unexpected argument"), "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    }
+
+    #[test]
     fn exactly_one_deadline_is_asked_for() {
         let parse = |extra: &[&str]| {
             Cli::try_parse_from(["dueline", "schedule", "k", "1"].iter().chain(extra)).is_ok()

@@ -2,6 +2,8 @@
 
 pub use dueline_service::exit::{CONFIG, FAILURE, OK};
 
+/// The arguments are wrong.
+pub const ARGUMENTS: u8 = 2;
 /// `apply --plan` found something to do.
 pub const PENDING: u8 = 3;
 /// It was refused, or nothing was changed because the task is not in a state for it.

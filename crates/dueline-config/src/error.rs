@@ -3,12 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::read::one_line;
+
 /// Why there is no [`crate::Config`]. A process that meets one exits with the code for bad
 /// configuration (78), since starting again cannot help.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration file {path}: {source}")]
+    #[error("cannot read the configuration file {}: {source}", one_line(&path.display().to_string()))]
     Read {
         /// The file.
         path: PathBuf,

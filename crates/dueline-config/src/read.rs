@@ -15,6 +15,8 @@ use crate::span;
 
 /// More problems than this are counted, not listed.
 const MAX_PROBLEMS: usize = 100;
+/// The most characters of one problem.
+const MAX_PROBLEM_CHARS: usize = 1_000;
 /// The most characters of a wrong value that an error repeats.
 const MAX_SHOWN_CHARS: usize = 60;
 
@@ -46,16 +48,30 @@ impl Report {
         self.failed.borrow().contains(path)
     }
 
-    /// All problems, in the order in which they were found.
+    /// All problems, in the order in which they were found; each is one line of bounded length, whatever
+    /// names it repeats.
     pub fn into_problems(self) -> Vec<String> {
-        let mut problems = self.problems.into_inner();
-        if problems.len() > MAX_PROBLEMS {
-            let more = problems.len() - MAX_PROBLEMS;
-            problems.truncate(MAX_PROBLEMS);
-            problems.push(format!("… and {more} more"));
+        let found = self.problems.into_inner();
+        let mut problems: Vec<String> =
+            found.iter().take(MAX_PROBLEMS).map(|p| one_line(p)).collect();
+        if found.len() > MAX_PROBLEMS {
+            problems.push(format!("… and {} more", found.len() - MAX_PROBLEMS));
         }
         problems
     }
+}
+
+/// A text of bounded length without control characters: it may go to a terminal and into a log. What is
+/// too long loses its middle, for a problem begins with its place and ends with what to do.
+pub(crate) fn one_line(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let half = MAX_PROBLEM_CHARS / 2;
+    let characters = text.chars().count();
+    if characters <= MAX_PROBLEM_CHARS {
+        return text.chars().map(clean).collect();
+    }
+    let (begin, end) = (text.chars().take(half), text.chars().skip(characters - half));
+    begin.chain(['…']).chain(end).map(clean).collect()
 }
 
 /// One table of the configuration while it is read.

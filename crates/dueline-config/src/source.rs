@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::error::ConfigError;
 use crate::layer::Typed;
 use crate::model::Config;
+use crate::read::one_line;
 
 /// The variable that names the file when no flag does.
 pub const CONFIG_VARIABLE: &str = "DUELINE_CONFIG";
@@ -53,7 +54,7 @@ impl Config {
             Some(path) => {
                 let text = std::fs::read_to_string(&path)
                     .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-                Typed::from_toml(&text, &path.display().to_string())?
+                Typed::from_toml(&text, &one_line(&path.display().to_string()))?
             }
         };
         typed.add_env(&source.env);

@@ -45,6 +45,12 @@ mod queue;
 mod select;
 mod tier;
 
+/// What becomes of a record before a database is asked: for tests that bring bad ones.
+#[doc(hidden)]
+pub mod sorting {
+    pub use crate::message::{Broken, Message, Origin, Sorted, Sorter};
+}
+
 pub use async_trait::async_trait;
 pub use builder::ConsumerBuilder;
 pub use error::ConsumerError;

@@ -12,9 +12,12 @@ use dueline_store::effect::Task;
 use dueline_store::operate::instance::{Instance, SourceOrigin};
 use serde_json::value::RawValue;
 
+/// The most characters of a stranger's text in a reason.
+const MAX_QUOTED_CHARS: usize = 80;
+
 /// A task message in hand.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub struct Message {
     /// Its task.
     pub task: Task,
     /// Where it comes from.
@@ -23,7 +26,7 @@ pub(crate) struct Message {
 
 /// Where a message comes from, and how it has fared.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The record, whole: a dead letter carries it on.
     pub record: OwnedRecord,
     /// The assignment of its partition during which it was read.
@@ -36,7 +39,7 @@ pub(crate) struct Origin {
 
 /// A record that is no task message which can be handled, but names what is wrong.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub struct Broken {
     /// The record, whole.
     pub record: OwnedRecord,
     /// The id, if the message can be told to be of our instance.
@@ -61,7 +64,7 @@ impl Broken {
 
 /// What a record is.
 #[derive(Debug)]
-pub(crate) enum Sorted {
+pub enum Sorted {
     /// A task to be handled.
     Task(Box<Message>),
     /// Of this instance before a failover: its row, if still live, is published again.
@@ -73,7 +76,7 @@ pub(crate) enum Sorted {
 }
 
 /// What a message must agree with.
-pub(crate) struct Sorter {
+pub struct Sorter {
     /// The queue.
     pub queue: String,
     /// Whose messages are handled.
@@ -108,8 +111,9 @@ impl Sorter {
     fn foreign(&self, record: OwnedRecord, source: &str) -> Sorted {
         let own = self.instance.source();
         let reason = format!(
-            "a message of another instance, {source:.120}, in the topic of {own}: give each instance \
-             topics of its own, or `dueline instance adopt` if this database took the other's place"
+            "a message of another instance, {}, in the topic of {own}: give each instance topics of its \
+             own, or `dueline instance adopt` if this database took the other's place",
+            quoted(source)
         );
         Sorted::Held(record, reason)
     }
@@ -125,7 +129,7 @@ impl Sorter {
             Sorted::Broken(Box::new(Broken { record, task_id, reason, error }))
         };
         let Some((kind, max_payload)) = self.kinds.get_key_value(envelope.kind.as_str()) else {
-            let error = format!("no handler for kind `{:.80}`", envelope.kind);
+            let error = format!("no handler for kind {}", quoted(&envelope.kind));
             return broken(record, Reason::UnknownKind, error);
         };
         if KeyHash::new(&self.queue, kind, &envelope.key) != envelope.key_hash {
@@ -156,6 +160,11 @@ impl Sorter {
         let origin = Origin { record, assignment, not_before: None, moved: 0 };
         Sorted::Task(Box::new(Message { task, origin }))
     }
+}
+
+/// What a stranger wrote, short and on one line.
+fn quoted(text: &str) -> String {
+    format!("{:?}", text.chars().take(MAX_QUOTED_CHARS).collect::<String>())
 }
 
 /// The payload as JSON text; an empty value is none.

@@ -17,6 +17,8 @@ pub const EVENT_TYPE: &str = "dueline.task.due";
 pub const CONTENT_TYPE: &str = "application/json";
 /// The most bytes that a header value may have before the message counts as broken.
 pub const MAX_HEADER_BYTES: usize = 4_096;
+/// The most characters of a reason why a header cannot be read.
+const MAX_REASON_CHARS: usize = 160;
 /// The most headers that a task's own `headers` may add to a message.
 pub const MAX_TASK_HEADERS: usize = 32;
 
@@ -210,8 +212,12 @@ impl Envelope {
     }
 }
 
+/// Parsers repeat what they were given, and whoever wrote the message chose that.
 fn malformed(name: &'static str, reason: impl Into<String>) -> EnvelopeError {
-    EnvelopeError::Malformed { name, reason: reason.into() }
+    let reason = reason.into();
+    let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let reason = reason.chars().take(MAX_REASON_CHARS).map(clean).collect();
+    EnvelopeError::Malformed { name, reason }
 }
 
 fn text<'a>(
@@ -280,6 +286,16 @@ mod tests {
                 Ok(_) => assert!(optional.contains(&name.as_str()), "{name} is not optional"),
                 Err(error) => assert!(error.to_string().contains(&name), "{error}"),
             }
+        }
+    }
+
+    #[test]
+    fn h14_h25_the_reason_is_one_short_line_whatever_the_header_says() {
+        for text in ["0000-01-01T00:00:00Z".repeat(200), "2026-\u{1b}[2J\n".repeat(9)] {
+            let mut headers = headers_of(&sample());
+            headers.push((header::TIME.to_owned(), text.into_bytes()));
+            let reason = Envelope::read(&headers).expect_err("no instant").to_string();
+            assert!(reason.len() < 600 && !reason.chars().any(char::is_control), "{reason:?}");
         }
     }
 

@@ -46,10 +46,13 @@ impl Micros {
     /// Parses RFC 3339 (`2026-11-30T23:59:00.000001Z`, any offset); finer digits are rounded up.
     ///
     /// # Errors
-    /// When the text is not an RFC 3339 instant.
+    /// When the text is not an RFC 3339 instant, or one that is past the last microsecond that RFC 3339 can
+    /// write once it was rounded up: what was read can always be written again.
     pub fn parse_rfc3339(text: &str) -> Result<Self, jiff::Error> {
         let instant: jiff::Timestamp = text.parse()?;
-        Ok(Self::from_nanos_ceil(instant.as_nanosecond()))
+        let micros = Self::from_nanos_ceil(instant.as_nanosecond());
+        jiff::Timestamp::from_microsecond(micros.0)?;
+        Ok(micros)
     }
 }
 
@@ -81,5 +84,12 @@ mod tests {
         assert_eq!(Micros::parse_rfc3339(&instant.to_string()).expect("parses"), instant);
         let finer = Micros::parse_rfc3339("2026-11-30T00:00:00.0000001Z").expect("parses");
         assert_eq!(finer.0 % 1_000_000, 1);
+    }
+
+    #[test]
+    fn h03_what_rounds_up_past_the_last_instant_is_refused() {
+        let last = "9999-12-30T22:00:00.999999Z";
+        assert_eq!(Micros::parse_rfc3339(last).expect("parses").to_string(), last);
+        assert!(Micros::parse_rfc3339("9999-12-30T22:00:00.9999999Z").is_err());
     }
 }

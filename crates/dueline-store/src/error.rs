@@ -30,7 +30,8 @@ pub enum StoreError {
 /// Whose fault an error is: it decides between splitting the batch, an attempt, and waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The data or the handler: SQLSTATE classes 22 and 23, and P0001 (`raise exception`).
+    /// The data or the handler: SQLSTATE classes 22 (bad data), 23 (a rule broken) and 54 (a limit of the
+    /// server exceeded, such as JSON that nests too deep), and P0001 (`raise exception`).
     Task,
     /// The environment: everything else. Costs no attempt.
     Environment,
@@ -69,7 +70,7 @@ impl StoreError {
     #[must_use]
     pub fn whose(&self) -> Whose {
         match self.sqlstate() {
-            Some(code) if code.starts_with("22") || code.starts_with("23") || code == "P0001" => {
+            Some(code) if matches!(code.get(..2), Some("22" | "23" | "54")) || code == "P0001" => {
                 Whose::Task
             }
             _ => Whose::Environment,

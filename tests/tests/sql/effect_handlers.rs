@@ -133,6 +133,19 @@ async fn h14_json_that_only_postgres_refuses_is_the_tasks_fault() -> Result<()> 
     Ok(())
 }
 
+/// Otherwise one message would hold up its kind for ever: a trouble of the environment is waited for.
+#[tokio::test]
+async fn h14_json_that_is_too_deep_for_postgres_is_the_tasks_fault() -> Result<()> {
+    let lab = Lab::new().await?;
+    lab.orders(1..=1).await?;
+    let mut tasks = lab.publish(1..=1).await?;
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    tasks[0].payload = Some(serde_json::value::RawValue::from_string(deep)?);
+    let trouble = lab.run(&lab.close_order().await?, &mut tasks).await;
+    assert!(matches!(trouble, Err(Trouble::Batch(ref f)) if f.permanent), "{trouble:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn h28_a_handlers_role_that_can_write_our_tables_is_refused() -> Result<()> {
     let lab = Lab::new().await?;

@@ -158,3 +158,11 @@ fn brokers_are_checked() {
         assert!(problem(&format!("[kafka]\nbrokers = {bad}")).contains("kafka.brokers: expected"));
     }
 }
+
+#[test]
+fn h25_a_problem_is_one_bounded_line_with_its_place_and_its_advice() {
+    let text = format!("[relay]\n\"{}\\u001b[2J\" = 1", "x".repeat(5_000));
+    let problem = problem(&text);
+    assert!(problem.starts_with("relay.xxx") && problem.contains("unknown key"), "{problem}");
+    assert!(problem.chars().count() <= 1_001 && !problem.chars().any(char::is_control));
+}

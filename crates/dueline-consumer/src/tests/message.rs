@@ -113,6 +113,21 @@ fn h14_what_is_wrong_with_a_message_decides_its_reason() {
 }
 
 #[test]
+fn h25_what_a_stranger_wrote_is_quoted_on_one_short_line() {
+    let sorter = sorter();
+    let strange = "a\u{1b}[2J\n\0".repeat(500);
+    let mut foreign = envelope();
+    foreign.source.clone_from(&strange);
+    let Sorted::Held(_, held) = sorter.sort(record(&foreign, None), 0) else { panic!("held") };
+    let mut unknown = envelope();
+    unknown.kind.clone_from(&strange);
+    let error = broken(sorter.sort(record(&unknown, None), 0)).error;
+    for text in [held, error] {
+        assert!(text.len() < 1_200 && !text.chars().any(char::is_control), "{text:?}");
+    }
+}
+
+#[test]
 fn h14_an_id_counts_only_with_our_source() {
     let sorter = sorter();
     let mut bare = record(&envelope(), None);
