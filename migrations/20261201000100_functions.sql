@@ -213,8 +213,9 @@ return case
         then 'neither due_at nor delay is given|pass exactly one of them'
     when due_at is not null and delay is not null
         then 'both due_at and delay are given|pass exactly one of them'
-    when not (due_at >= timestamptz '0001-01-01 00:00:00+00' and due_at < timestamptz '9998-01-01 00:00:00+00')
-        then 'due_at is out of range|pass an instant between the years 1 and 9997; infinity is none'
+    -- The jitter comes on top: what comes of it must be within the column's range.
+    when not (due_at >= timestamptz '0001-01-01 00:00:00+00' and due_at < timestamptz '9989-01-01 00:00:00+00')
+        then 'due_at is out of range|pass an instant between the years 1 and 9988; infinity is none'
     when not (event_at >= timestamptz '0001-01-01 00:00:00+00' and event_at < timestamptz '9000-01-01 00:00:00+00')
         then 'event_at is out of range|pass the instant of the business event, between the years 1 and 8999'
     when delay < interval '0'

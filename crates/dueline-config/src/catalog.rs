@@ -176,9 +176,9 @@ fn kind(
     if let Err(error) = name::check_name("kind", name) {
         section.report.wrong(&section.path, error);
     }
-    let queue = required(section, "queue").unwrap_or_default();
-    if !queue.is_empty() && !queues.contains_key(&queue) {
-        let hint = match nearest(&queue, queues.keys().map(String::as_str)) {
+    let queue = required(section, "queue");
+    if let Some(queue) = queue.as_ref().filter(|queue| !queues.contains_key(*queue)) {
+        let hint = match nearest(queue, queues.keys().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("add a section [queues.{queue}]"),
         };
@@ -195,7 +195,7 @@ fn kind(
     });
     Kind {
         name: name.to_owned(),
-        queue,
+        queue: queue.unwrap_or_default(),
         effect: effect.unwrap_or(Effect::Here),
         handler: handler(section),
         retry: RetryPolicy { backoff: backoff(section) },

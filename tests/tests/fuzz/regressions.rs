@@ -49,6 +49,24 @@ async fn spans_whose_parts_cancel_out_are_refused_with_a_hint() -> Result<()> {
     Ok(())
 }
 
+/// With its jitter it would have been past the last instant that a header can write.
+#[tokio::test]
+async fn the_last_deadline_has_room_for_its_jitter() -> Result<()> {
+    let stage = Stage::new().await?;
+    let last =
+        "select (dueline.schedule('close_order', '1', due_at => '9988-12-31 23:59:59.999999+00',
+                                         jitter => '10 years')).receipt";
+    let receipt: String = stage.ask(last).await?;
+    assert_eq!(receipt, "scheduled");
+    let (state, text) = refused(
+        &stage,
+        "select dueline.schedule('close_order', '2', due_at => '9989-01-01 00:00:00+00', jitter => '10 years')",
+    )
+    .await;
+    assert!(state == "22023" && text.contains("due_at is out of range"), "{state} {text}");
+    Ok(())
+}
+
 /// Each of the headers was in order; all of them together broke the bound of the column, which said only its
 /// own name.
 #[tokio::test]

@@ -53,6 +53,12 @@ fn own_tiers_are_sorted_and_checked() {
 }
 
 #[test]
+fn a_kind_of_the_queue_with_no_name_is_refused() {
+    let problem = problem("[queues.orders]\n[kinds.k]\nqueue = \"\"\nrust = true");
+    assert!(problem.contains("kinds.k.queue: there is no queue"), "{problem}");
+}
+
+#[test]
 fn h25_names_that_could_inject_are_refused() {
     for bad in ["A", "a b", "x.y", "é", "x'--"] {
         assert!(problem(&format!("[queues.\"{bad}\"]")).contains("is not allowed"), "{bad}");
