@@ -77,8 +77,8 @@ pub enum Fault {
     Rebalances,
     /// The wire of one process.
     Wire(Role, Service, Trouble),
-    /// The wire of one process to PostgreSQL is cut at a COMMIT; of a relay, whose statements commit by
-    /// themselves, at one of those.
+    /// The wire of one process to PostgreSQL is cut at a statement: those of relays, and a consumer's batch of
+    /// a handler that is a statement, commit by themselves.
     CutAtCommit(Role),
     /// The clients' wire.
     ClientWire(Trouble),

@@ -72,10 +72,7 @@ pub async fn carry_out(
             };
             wire(proxy, trouble, hold).await
         }
-        Fault::CutAtCommit(role) => {
-            let needle = if role.is_relay() { EXECUTE } else { COMMIT };
-            cut_after(stage.postgres_wire(role), needle).await
-        }
+        Fault::CutAtCommit(role) => cut_after(stage.postgres_wire(role), EXECUTE).await,
         Fault::ClientWire(trouble) => wire(stage.client_wire(), trouble, hold).await,
         Fault::ClientCutAtCommit => cut_after(stage.client_wire(), COMMIT).await,
         Fault::PoisonHandler => database::poison(stage, archive).await,
