@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Parser;
 use dueline_campaign::campaign::{self, Options};
 use dueline_campaign::clock;
-use tokio::signal::unix::{SignalKind, signal};
+use dueline_testkit::verdict;
 
 /// Real processes under real faults, and the judgement of what came of it: a private PostgreSQL and
 /// Kafka, two relays, two consumers, clients that remember what they were told, and a nemesis. Ends with
@@ -49,25 +48,5 @@ fn main() -> ExitCode {
         only: arguments.only,
         json: arguments.json,
     };
-    match run(options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("the campaign failed: {error:#}");
-            ExitCode::from(70)
-        }
-    }
-}
-
-/// Runs until the end or a signal; either way what was started is stopped on the way out.
-fn run(options: Options) -> Result<bool> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate())?;
-        tokio::select! {
-            held = Box::pin(campaign::run(options)) => held,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            _ = term.recv() => anyhow::bail!("terminated"),
-        }
-    })
+    verdict::run("the campaign", campaign::run(options))
 }

@@ -49,7 +49,7 @@ impl StoreError {
 
     /// What PostgreSQL said, without what we say around it.
     #[must_use]
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         match self {
             Self::Sqlx(sqlx::Error::Database(error)) => error.message().to_owned(),
             other => other.to_string(),

@@ -11,6 +11,7 @@
 //! * [`cli`]: the `dueline` command;
 //! * [`settings`]: writing a configuration file;
 //! * [`proxy`]: a TCP proxy that loses things;
+//! * [`verdict`]: the frame of a program that ends with one;
 //! * [`checker`]: the invariants V1–V9, judged over independent evidence;
 //! * [`wait`]: waiting for a condition, within a bound.
 
@@ -27,4 +28,5 @@ pub mod services;
 pub mod settings;
 pub mod tail;
 pub mod topics;
+pub mod verdict;
 pub mod wait;

@@ -325,6 +325,13 @@ async fn h19_a_cancel_between_effect_and_settle_undoes_the_effect() -> Result<()
     Ok(())
 }
 
+/// The effect of a handler in Rust: closes the orders of these tasks.
+pub async fn close_in_code(connection: &mut sqlx::PgConnection, tasks: &[Task]) {
+    let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
+    let close = "update orders set status = 'closed', times = times + 1 where id::text = any ($1)";
+    sqlx::query(close).bind(keys).execute(connection).await.expect("they can be closed");
+}
+
 /// Cancels the task of order 2 after the effect.
 struct CancelMeanwhile {
     pool: Pool,
@@ -337,10 +344,7 @@ impl Effect for CancelMeanwhile {
         connection: &mut sqlx::PgConnection,
         tasks: &[Task],
     ) -> Result<Vec<Verdict>, Trouble> {
-        let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let close =
-            "update orders set status = 'closed', times = times + 1 where id::text = any ($1)";
-        sqlx::query(close).bind(keys).execute(connection).await.expect("they can be closed");
+        close_in_code(connection, tasks).await;
         sqlx::query("select dueline.cancel($1, '2')")
             .bind(KIND)
             .execute(&self.pool)

@@ -12,7 +12,7 @@ use dueline_tests::testkit::proxy::TcpProxy;
 use dueline_tests::testkit::wait;
 use dueline_tests::{KIND, PATIENCE, QUEUE};
 
-use super::effect::{Lab, is_done, run_on, settings};
+use super::effect::{Lab, close_in_code, is_done, run_on, settings};
 
 /// Ends the backend of our own transaction where it is armed: before or after each statement, at COMMIT.
 const BOMBS: &str = "
@@ -78,10 +78,7 @@ impl Effect for CloseInCode {
         connection: &mut sqlx::PgConnection,
         tasks: &[Task],
     ) -> Result<Vec<Verdict>, Trouble> {
-        let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let close =
-            "update orders set status = 'closed', times = times + 1 where id::text = any ($1)";
-        sqlx::query(close).bind(keys).execute(connection).await.expect("they can be closed");
+        close_in_code(connection, tasks).await;
         Ok(vec![Verdict::Done; tasks.len()])
     }
 }
@@ -148,8 +145,7 @@ impl Effect for Stopped {
         connection: &mut sqlx::PgConnection,
         tasks: &[Task],
     ) -> Result<Vec<Verdict>, Trouble> {
-        let close = "update orders set status = 'closed', times = times + 1";
-        sqlx::query(close).execute(connection).await.expect("it can be closed");
+        close_in_code(connection, tasks).await;
         tokio::time::sleep(LONGER_THAN_IDLING).await;
         Ok(vec![Verdict::Done; tasks.len()])
     }

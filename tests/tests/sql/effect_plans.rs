@@ -26,8 +26,8 @@ const FUNCTIONS: [(&str, &str); 3] = [
     ("return_early", "array[1]::bigint[], array[0], array[0]"),
 ];
 
-/// The first statement of a function, as the database has it, with parameters for its arguments.
-async fn statement_of(connection: &mut PgConnection, function: &str) -> Result<String> {
+/// The statements of a function, as the database has them, with parameters for its arguments.
+pub async fn body_of(connection: &mut PgConnection, function: &str) -> Result<String> {
     let (source, names, types): (String, Vec<String>, Vec<String>) = sqlx::query_as(
         "select p.prosrc, p.proargnames,
                 array(select t::regtype::text from unnest(p.proargtypes::oid[]) with ordinality a (t, o)
@@ -42,14 +42,18 @@ async fn statement_of(connection: &mut PgConnection, function: &str) -> Result<S
         !line.starts_with("--") && !line.starts_with("into ")
     });
     let body = lines.collect::<Vec<_>>().join("\n");
-    let (_, body) = body.split_once("begin\n").context("a body")?;
-    let mut statement = body.split_once(';').context("a statement")?.0.to_owned();
+    let mut body = body.split_once("begin\n").context("a body")?.1.to_owned();
     for (n, (name, kind)) in names.iter().zip(&types).enumerate() {
         let name = format!("{function}.{name}");
-        ensure!(statement.contains(&name), "{name} is not in {statement}");
-        statement = statement.replace(&name, &format!("${}::{kind}", n + 1));
+        ensure!(body.contains(&name), "{name} is not in {body}");
+        body = body.replace(&name, &format!("${}::{kind}", n + 1));
     }
-    Ok(statement)
+    Ok(body)
+}
+
+/// Up to the end of its first statement.
+pub fn first_of(body: &str) -> Result<String> {
+    Ok(body.split_once(';').context("a statement")?.0.to_owned())
 }
 
 /// Every hot statement of the effect: its name, its text, and arguments of the right types.
@@ -59,7 +63,7 @@ pub async fn statements(
     let mut all: Vec<_> =
         STATEMENTS.map(|(name, sql, arguments)| (name, sql.to_owned(), arguments)).into();
     for (function, arguments) in FUNCTIONS {
-        all.push((function, statement_of(connection, function).await?, arguments));
+        all.push((function, first_of(&body_of(connection, function).await?)?, arguments));
     }
     Ok(all)
 }

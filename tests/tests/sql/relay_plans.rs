@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::effect::settings;
+use super::effect_plans::{self, body_of, first_of};
 use super::relay_ground::Ground;
 
 /// A statement and arguments of the right types.
@@ -57,33 +58,11 @@ const STATEMENTS: [Hot<'static>; 8] = [
     ),
 ];
 
-/// The two statements of the function `dueline.claim`, as the database has them, with parameters for
-/// its arguments.
+/// The two statements of the function `dueline.claim`.
 async fn claim_statements(connection: &mut sqlx::PgConnection) -> Result<[String; 2]> {
-    let source = "select prosrc from pg_proc where oid = 'dueline.claim'::regproc";
-    let source: String = sqlx::query_scalar(source).fetch_one(connection).await?;
-    let (_, body) = source.split_once("begin\n").expect("a body");
-    let (claim, rest) = body.split_once(';').expect("the claim");
-    let (_, rest) = rest.split_once("then\n").expect("a condition");
-    let (bodies, _) = rest.split_once(';').expect("the bodies");
-    let plain = |text: &str| {
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with("into "));
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    let mut claim = plain(claim);
-    for (name, parameter) in [
-        ("claim.lanes", "$1::integer[]"),
-        ("claim.cursor_at", "$2::timestamptz[]"),
-        ("claim.cursor_id", "$3::bigint[]"),
-        ("claim.relay_epoch", "$4::bigint"),
-        ("claim.budget", "$5::integer"),
-        ("claim.lease", "$6::interval"),
-        ("claim.not_after", "$7::timestamptz"),
-    ] {
-        assert!(claim.contains(name), "{name} is not in {claim}");
-        claim = claim.replace(name, parameter);
-    }
-    Ok([claim, plain(bodies).replace("claim.id", "$1::bigint[]")])
+    let body = body_of(connection, "claim").await?;
+    let (_, bodies) = body.split_once("then\n").context("a condition")?;
+    Ok([first_of(&body)?, first_of(bodies)?.replace("claim.id", "$1::bigint[]")])
 }
 
 const CLAIM_ARGUMENTS: &str = "{lanes}, 1, 1000, '1 minute', 'infinity'";
@@ -165,7 +144,7 @@ async fn s07_a_plan_kept_from_empty_tables_is_the_one_for_full_ones() -> Result<
     let mut connection = pool.acquire().await?;
     let [claim, bodies] = claim_statements(&mut connection).await?;
     let inner = [("claim", &*claim, CLAIM_ARGUMENTS), ("its bodies", &*bodies, BODIES_ARGUMENTS)];
-    let effects = super::effect_plans::statements(&mut connection).await?;
+    let effects = effect_plans::statements(&mut connection).await?;
     let effects = effects.iter().map(|(name, sql, arguments)| (*name, sql.as_str(), *arguments));
     let all: Vec<Hot<'_>> = STATEMENTS.into_iter().chain(inner).chain(effects).collect();
     let mut empty = Vec::new();

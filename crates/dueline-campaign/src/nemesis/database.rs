@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use dueline_testkit::checker::{Call, Told};
 use dueline_testkit::wait;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::clock;
 use crate::evidence::Archive;
@@ -32,9 +32,10 @@ async fn connect(stage: &Stage) -> Result<PgConnection> {
     Ok(timeout(CONNECT, connection).await.context("connecting took too long")??)
 }
 
-pub async fn terminate(stage: &Stage, roles: [Role; 2]) -> Result<()> {
+/// Ends every session of this role's program.
+pub async fn terminate(stage: &Stage, role: Role) -> Result<()> {
     let ended: i64 = sqlx::query_scalar(include_str!("../../sql/nemesis/terminate.sql"))
-        .bind(application(roles[0]))
+        .bind(application(role))
         .fetch_one(stage.pool())
         .await?;
     ensure!(ended > 0, "there was no session to end");
@@ -49,7 +50,7 @@ pub async fn exhaust(stage: &Stage, hold: Duration) -> Result<()> {
         taken.push(connection);
     }
     for role in [Role::Relay1, Role::Consumer1] {
-        terminate(stage, [role, role]).await?;
+        terminate(stage, role).await?;
         while let Ok(connection) = connect(stage).await {
             taken.push(connection);
             if taken.len() > MAX_CONNECTIONS as usize {
@@ -128,7 +129,6 @@ pub async fn poison(stage: &Stage, archive: &Archive) -> Result<()> {
         told_at: clock::now(),
         told: Told::Receipt(receipt, Some(dueline_core::Micros(due_at))),
     });
-    let began = Instant::now();
     wait::until("the task that kills its consumer to be dead", POISON_PATIENCE, async || {
         let state =
             sqlx::query_scalar("select state from dueline.task where kind = $1 and key = $2")
@@ -138,11 +138,7 @@ pub async fn poison(stage: &Stage, archive: &Archive) -> Result<()> {
                 .await;
         // The database may be the victim of another fault.
         let state: Option<String> = state.unwrap_or_default();
-        let over = state.as_deref() != Some("live") && began.elapsed() > Duration::from_millis(200);
-        if !over {
-            sleep(Duration::from_millis(200)).await;
-        }
-        Ok(state.is_some() && over)
+        Ok(state.is_some_and(|state| state != "live"))
     })
     .await
 }

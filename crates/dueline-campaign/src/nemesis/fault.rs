@@ -46,7 +46,7 @@ pub enum Fault {
     /// An immediate shutdown, then a start with recovery.
     PostgresCrashed,
     /// Every session of relays or of consumers is ended by an administrator.
-    BackendsTerminated([Role; 2]),
+    BackendsTerminated(Role),
     /// Somebody else has all the connections that the server allows.
     ConnectionsExhausted,
     /// A transaction holds business rows.
@@ -116,7 +116,7 @@ impl Fault {
             Self::Stopped(role) => format!("{} stopped", who(role)),
             Self::ClockMoved(role, _) => format!("{} clock moved", who(role)),
             Self::PostgresCrashed => "postgres crashed".to_owned(),
-            Self::BackendsTerminated(roles) => format!("{} backends terminated", who(roles[0])),
+            Self::BackendsTerminated(role) => format!("{} backends terminated", who(role)),
             Self::ConnectionsExhausted => "connections exhausted".to_owned(),
             Self::RowsLocked => "business rows locked".to_owned(),
             Self::TableLocked(_) => "table locked".to_owned(),
@@ -290,7 +290,7 @@ pub fn draw(rng: &mut StdRng, missing: Missing) -> Fault {
         Sort::Stopped => Fault::Stopped(role),
         Sort::ClockMoved => Fault::ClockMoved(role, rng.random()),
         Sort::PostgresCrashed => Fault::PostgresCrashed,
-        Sort::BackendsTerminated => Fault::BackendsTerminated(pair),
+        Sort::BackendsTerminated => Fault::BackendsTerminated(role),
         Sort::ConnectionsExhausted => Fault::ConnectionsExhausted,
         Sort::RowsLocked => Fault::RowsLocked,
         Sort::TableLocked => Fault::TableLocked(one(rng, &TABLES, TABLES[0])),

@@ -50,7 +50,7 @@ pub async fn carry_out(
         }
         Fault::ClockMoved(role, ahead) => clock_moved(stage, role, ahead, hold).await,
         Fault::PostgresCrashed => postgres_crashed(stage, hold).await,
-        Fault::BackendsTerminated(roles) => database::terminate(stage, roles).await,
+        Fault::BackendsTerminated(role) => database::terminate(stage, role).await,
         Fault::ConnectionsExhausted => database::exhaust(stage, hold).await,
         Fault::RowsLocked => database::lock_rows(stage, hold).await,
         Fault::TableLocked(table) => database::lock_table(stage, table, hold).await,

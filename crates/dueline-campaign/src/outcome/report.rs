@@ -37,15 +37,7 @@ impl Outcome {
         self.print_troubles();
         println!();
         for finding in &self.invariants {
-            let verdict = if finding.violations == 0 { "holds" } else { "VIOLATED" };
-            let counts = match finding.violations {
-                0 => format!("{} checked", finding.checked),
-                n => format!("{n} of {} checked", finding.checked),
-            };
-            println!("{}  {verdict:8}  {} ({counts})", finding.invariant, finding.says);
-            for example in &finding.examples {
-                println!("              {example}");
-            }
+            println!("{finding}");
         }
         for (task, story) in &self.stories {
             println!("\nThe story of {task}:");

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use dueline_core::Micros;
-use dueline_testkit::checker::{Call, Told};
+use dueline_testkit::checker::Call;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::types::Uuid;
 
 use super::pace::Pace;
-use super::session::{Outcome, Session};
+use super::session::{Outcome, Receipt, Session};
 use crate::clock;
 
 /// How often it looks.
@@ -66,12 +65,6 @@ async fn act(session: &mut Session, dead: Dead, wish: &'static str) -> Call {
         }
         query.fetch_one(c).await
     });
-    let told = match outcome.await {
-        Outcome::Done((receipt, due_at)) => {
-            Told::Receipt(receipt, Option::<i64>::map(due_at, Micros))
-        }
-        Outcome::Failed(why) => Told::Failed(why),
-        Outcome::Unknown(why) => Told::Unknown(why),
-    };
+    let told = Outcome::<Receipt>::told(outcome.await);
     Call { kind, key, who: NAME.to_owned(), wish, asked_at, told_at: clock::now(), told }
 }

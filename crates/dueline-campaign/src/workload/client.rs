@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::deed::{self, Deed, Kind};
 use super::pace::Pace;
-use super::session::{Outcome, Session};
+use super::session::{Outcome, Receipt, Session, told};
 use crate::clock;
 use crate::parcels::Label;
 
@@ -26,9 +26,6 @@ const AT_ONCE: i64 = 25;
 const TRIES: u32 = 5;
 /// How long a cancelled task stays so before it is scheduled again, in milliseconds.
 const REOPEN_MS: i64 = 400;
-
-/// A receipt and the deadline that it names.
-type Receipt = (String, Option<i64>);
 
 /// Something to be done later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,12 +186,7 @@ impl Client {
     async fn ask(&mut self, kind: Kind, id: i64, wish: &'static str, ms: i64) {
         let asked_at = clock::now();
         let outcome = self.session.transact(async |c| ask(c, kind, id, wish, ms).await).await;
-        let told = match outcome {
-            Outcome::Done(receipt) => told(receipt),
-            Outcome::Failed(why) => Told::Failed(why),
-            Outcome::Unknown(why) => Told::Unknown(why),
-        };
-        self.note(kind, id.to_string(), wish, asked_at, told);
+        self.note(kind, id.to_string(), wish, asked_at, outcome.told());
     }
 
     fn note_all(&mut self, batch: &Batch, asked_at: Micros, told: &Told) {
@@ -207,10 +199,6 @@ impl Client {
         let (kind, who) = (kind.name().to_owned(), self.name.clone());
         self.calls.push(Call { kind, key, who, wish, asked_at, told_at: clock::now(), told });
     }
-}
-
-fn told((receipt, due_at): Receipt) -> Told {
-    Told::Receipt(receipt, due_at.map(Micros))
 }
 
 async fn ask(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dueline_core::Micros;
+use dueline_testkit::checker::Told;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
@@ -20,6 +22,25 @@ pub enum Outcome<T> {
     Failed(String),
     /// The connection broke at the COMMIT.
     Unknown(String),
+}
+
+/// A receipt and the deadline that it names, in microseconds.
+pub type Receipt = (String, Option<i64>);
+
+/// What a client may take a receipt for.
+pub fn told((receipt, due_at): Receipt) -> Told {
+    Told::Receipt(receipt, due_at.map(Micros))
+}
+
+impl Outcome<Receipt> {
+    /// What the client was told.
+    pub fn told(self) -> Told {
+        match self {
+            Self::Done(receipt) => told(receipt),
+            Self::Failed(why) => Told::Failed(why),
+            Self::Unknown(why) => Told::Unknown(why),
+        }
+    }
 }
 
 /// See the module.

@@ -131,7 +131,7 @@ impl Batch<'_> {
         if error.sqlstate().as_deref() == Some("DLM01") {
             return moved_ids(&error).map(Run::Moved).ok_or_else(|| Trouble::ours(&error));
         }
-        let Some(standings) = self.fate_of_commit(sessions.pool(), &error, tasks).await else {
+        let Some(standings) = fate_of_commit(sessions.pool(), &error, tasks).await else {
             return Err(Trouble::from_handler(&error));
         };
         let mut fates: HashMap<_, _> = tasks.iter().map(|task| (task.id, Fate::Stale)).collect();
@@ -175,7 +175,7 @@ impl Batch<'_> {
             ("settle", already_moved),
         ];
         finish(&mut tx, self.queue, early, stops).await.map_err(|e| Trouble::ours(&e))?;
-        self.commit(sessions.pool(), tx, ready).await?;
+        commit(sessions.pool(), tx, ready).await?;
 
         let mut fates = HashMap::with_capacity(tasks.len());
         for (task, outcome) in &outcomes {
@@ -184,41 +184,6 @@ impl Batch<'_> {
         fates.extend(early.iter().map(|t| (t.id, Fate::Early)));
         fates.extend(stale.iter().map(|t| (t.id, Fate::Stale)));
         Ok(Run::Committed(fates))
-    }
-
-    /// Step 5. A constraint that was deferred by the handler speaks here; and when the connection breaks,
-    /// another one is asked.
-    async fn commit(
-        &self,
-        pool: &Pool,
-        tx: Transaction<'_, Postgres>,
-        settled: &[Task],
-    ) -> Result<(), Trouble> {
-        let Err(error) = tx.commit().await else { return Ok(()) };
-        let error = StoreError::from(error);
-        match self.fate_of_commit(pool, &error, settled).await {
-            Some(_) => Ok(()),
-            None => Err(Trouble::from_handler(&error)),
-        }
-    }
-
-    /// After this error: how the tasks stand, if it was committed all the same.
-    async fn fate_of_commit(
-        &self,
-        pool: &Pool,
-        error: &StoreError,
-        tasks: &[Task],
-    ) -> Option<Vec<Standing>> {
-        if !error.is_connection_lost() || tasks.is_empty() {
-            return None;
-        }
-        for _ in 0..MAX_LOOKUPS {
-            match standings(pool, tasks).await {
-                Ok(all) => return all.iter().all(|s| s.state != "live").then_some(all),
-                Err(look_up) => tracing::warn!(error = %look_up, "a COMMIT cannot be looked up"),
-            }
-        }
-        None
     }
 }
 
@@ -247,6 +212,35 @@ async fn apply(
     }
     role(tx, before).await.map_err(|e| Trouble::from_handler(&e))?;
     Ok(verdicts)
+}
+
+/// Step 5. A constraint that was deferred by the handler speaks here; and when the connection breaks,
+/// another one is asked.
+async fn commit(
+    pool: &Pool,
+    tx: Transaction<'_, Postgres>,
+    settled: &[Task],
+) -> Result<(), Trouble> {
+    let Err(error) = tx.commit().await else { return Ok(()) };
+    let error = StoreError::from(error);
+    match fate_of_commit(pool, &error, settled).await {
+        Some(_) => Ok(()),
+        None => Err(Trouble::from_handler(&error)),
+    }
+}
+
+/// After this error: how the tasks stand, if it was committed all the same.
+async fn fate_of_commit(pool: &Pool, error: &StoreError, tasks: &[Task]) -> Option<Vec<Standing>> {
+    if !error.is_connection_lost() || tasks.is_empty() {
+        return None;
+    }
+    for _ in 0..MAX_LOOKUPS {
+        match standings(pool, tasks).await {
+            Ok(all) => return all.iter().all(|s| s.state != "live").then_some(all),
+            Err(look_up) => tracing::warn!(error = %look_up, "a COMMIT cannot be looked up"),
+        }
+    }
+    None
 }
 
 /// What a whole batch answered, by task.

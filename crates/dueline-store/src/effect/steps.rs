@@ -158,11 +158,9 @@ pub(super) async fn finish(
             .execute(&mut *tx)
             .await?;
     }
-    let counted: Vec<_> = stops.into_iter().filter(|(_, n)| *n > 0).collect();
-    if !counted.is_empty() {
-        let layers: Vec<&str> = counted.iter().map(|(layer, _)| *layer).collect();
-        let counts: Vec<i64> =
-            counted.iter().map(|(_, n)| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
+    if stops.iter().any(|(_, n)| *n > 0) {
+        let layers = stops.map(|(layer, _)| layer);
+        let counts = stops.map(|(_, n)| count(n));
         sqlx::query(include_str!("../../sql/effect/duplicates.sql"))
             .bind(queue)
             .bind(layers)
@@ -171,6 +169,10 @@ pub(super) async fn finish(
             .await?;
     }
     Ok(())
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 /// What a whole batch answered: ordinals, from 1.
@@ -184,7 +186,7 @@ pub(super) struct Answer {
     pub finished_at: Option<Timestamptz>,
 }
 
-/// All steps at once, for a handler that is a statement. `stops`: repeated in the batch, moved before.
+/// All steps at once, for a handler that is a statement.
 pub(super) async fn whole(
     connection: &mut PgConnection,
     batch: &Batch<'_>,
@@ -192,7 +194,6 @@ pub(super) async fn whole(
     tasks: &[Task],
     already_moved: usize,
 ) -> Result<Answer, StoreError> {
-    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let ords: Vec<i32> = (1..).take(tasks.len()).collect();
     let guards = Guards::of(tasks.iter());
     let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();

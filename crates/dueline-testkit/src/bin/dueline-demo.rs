@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Parser;
 use dueline_testkit::demo::{self, Options};
-use tokio::signal::unix::{SignalKind, signal};
+use dueline_testkit::verdict;
 
 /// A small shop on a private PostgreSQL and a real Kafka: thousands of deadlines, payments in the
 /// same instant, cancels, failures, and a SIGKILL for each process. Ends with what happened and
@@ -42,25 +41,5 @@ fn main() -> ExitCode {
         mock_kafka: arguments.mock_kafka,
         brokers: std::env::var("DUELINE_KAFKA_BROKERS").ok().filter(|text| !text.is_empty()),
     };
-    match run(options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("the demo failed: {error:#}");
-            ExitCode::from(70)
-        }
-    }
-}
-
-/// Runs the demo until its end or a signal; either way what it started is stopped on the way out.
-fn run(options: Options) -> Result<bool> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate())?;
-        tokio::select! {
-            held = Box::pin(demo::run(options)) => held,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            _ = term.recv() => anyhow::bail!("terminated"),
-        }
-    })
+    verdict::run("the demo", demo::run(options))
 }

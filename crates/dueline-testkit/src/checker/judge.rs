@@ -1,6 +1,7 @@
 //! The judge: one function for each invariant.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use dueline_core::{Micros, TaskState};
 use serde::Serialize;
@@ -28,6 +29,22 @@ pub struct Finding {
     pub examples: Vec<String>,
     /// The tasks that those are about, where they can be told, by kind and key.
     pub subjects: Vec<(String, String)>,
+}
+
+/// A line of the verdict, and one for each example.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.violations == 0 { "holds" } else { "VIOLATED" };
+        let counts = match self.violations {
+            0 => format!("{} checked", self.checked),
+            n => format!("{n} of {} checked", self.checked),
+        };
+        write!(f, "{}  {verdict:8}  {} ({counts})", self.invariant, self.says)?;
+        for example in &self.examples {
+            write!(f, "\n              {example}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Finding {

@@ -169,15 +169,7 @@ impl Outcome {
         );
         println!("broker: {}; seed {}; {:.1} s in all\n", self.kafka, self.seed, self.seconds);
         for finding in &self.invariants {
-            let verdict = if finding.violations == 0 { "holds" } else { "VIOLATED" };
-            let counts = match finding.violations {
-                0 => format!("{} checked", finding.checked),
-                n => format!("{n} of {} checked", finding.checked),
-            };
-            println!("{}  {verdict:8}  {} ({counts})", finding.invariant, finding.says);
-            for example in &finding.examples {
-                println!("              {example}");
-            }
+            println!("{finding}");
         }
         let verdict = if self.holds { "All invariants hold." } else { "NOT all invariants hold." };
         println!("\n{verdict}");
