@@ -10,6 +10,9 @@ export DUELINE_CACHE=$CACHE
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE/target}
 # Debian's PostgreSQL package would start a cluster of its own on port 5432: nobody here wants it.
 export DEBIAN_FRONTEND=noninteractive
+# What tests build: every place where they may kill a process is there. One set of features, one build.
+# shellcheck disable=SC2034 # used by those that source this file
+FAIL_POINTS=(--features dueline-campaign/fail-points)
 mkdir -p "$CACHE"
 cd "$ROOT"
 

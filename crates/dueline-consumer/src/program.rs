@@ -29,6 +29,7 @@ struct Arguments {
 /// Exit codes: 0 after a clean stop, 1 after a failure, 2 for a wrong command line, 78 when the
 /// configuration is refused, 130 when a second signal ended it.
 pub fn main_with(register: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder) -> ExitCode {
+    dueline_failpoints::set_up();
     let arguments = Arguments::parse();
     let source = Source::from_process(arguments.config, arguments.overrides);
     let config = match Config::load(&source) {

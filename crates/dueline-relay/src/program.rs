@@ -30,6 +30,7 @@ struct Arguments {
 /// configuration is refused or contradicts the database or the broker, 130 after a second signal.
 #[must_use]
 pub fn main() -> ExitCode {
+    dueline_failpoints::set_up();
     let arguments = Arguments::parse();
     let source = Source::from_process(arguments.config, arguments.overrides);
     let config = match Config::load(&source) {
