@@ -79,13 +79,15 @@ fn tell(backlog: Option<Backlog>, log: &FaultLog, began: Instant) {
 /// Looks at V7 until it is dropped. A look that fails, or during which topics or offsets are worked on by
 /// hand, shows nothing.
 pub async fn probe(pool: PgPool, places: Places, archive: Arc<Archive>, log: Arc<FaultLog>) {
+    let mut former = checker::FormerOffsets::default();
     loop {
         tokio::time::sleep(PROBE).await;
         let began = clock::now();
         if log.disturbed_offsets(began) {
             continue;
         }
-        let found = timeout(PROBE_PATIENCE, checker::probe(&pool, &places)).await;
+        let look = checker::probe(&pool, &places, &mut former);
+        let found = timeout(PROBE_PATIENCE, look).await;
         if let Ok(Ok(found)) = found
             && !log.disturbed_offsets(began)
         {

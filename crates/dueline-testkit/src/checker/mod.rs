@@ -22,7 +22,7 @@ pub use evidence::{
 };
 pub use gather::{Places, Queue, duplicates, gather, lag, read_published};
 pub use judge::{Finding, judge};
-pub use probe::{Passed, Probe, probe};
+pub use probe::{FormerOffsets, Passed, Probe, probe};
 
 /// Whether every invariant holds.
 #[must_use]

@@ -41,24 +41,46 @@ pub struct Passed {
     pub committed: i64,
 }
 
+/// The group's offsets of topics that are no more, by topic and partition. Offsets outlive a topic that is made
+/// anew, until somebody of the group notices; they say nothing of the new topic's records.
+#[derive(Clone, Debug, Default)]
+pub struct FormerOffsets(HashMap<(String, i32), i64>);
+
+impl FormerOffsets {
+    /// The committed offsets that are receipts. One that lies behind the partition's end is of a former topic,
+    /// and stays so, however long the new topic becomes, until another one is committed.
+    fn receipts(&mut self, offsets: Vec<Offset>) -> HashMap<(String, i32), i64> {
+        let mut receipts = HashMap::new();
+        for Offset { topic, partition, committed, end, .. } in offsets {
+            let Some(at) = committed else { continue };
+            let place = (topic, partition);
+            if at > end {
+                self.0.insert(place, at);
+            } else if self.0.get(&place) != Some(&at) {
+                self.0.remove(&place);
+                receipts.insert(place, at);
+            }
+        }
+        receipts
+    }
+}
+
 /// Looks once: first at the committed offsets, then at the claims that are open, then for their messages.
 /// What is still open after an offset was committed, and lies below that offset, was passed unanswered.
 ///
 /// Offsets that somebody moved by hand, and topics that were made again meanwhile, are for the caller to
-/// leave out.
+/// leave out. `former` is what earlier looks found.
 ///
 /// # Errors
 /// When the database or the broker does not answer.
-pub async fn probe(pool: &PgPool, places: &Places) -> Result<Probe> {
-    let mut committed = HashMap::new();
+pub async fn probe(pool: &PgPool, places: &Places, former: &mut FormerOffsets) -> Result<Probe> {
+    let mut offsets = Vec::new();
     for queue in &places.queues {
         for topic in &queue.topics {
-            for offset in gather::offsets(&places.kafka, &queue.group, topic).await? {
-                let Offset { topic, partition, committed: Some(at), .. } = offset else { continue };
-                committed.insert((topic, partition), at);
-            }
+            offsets.extend(gather::offsets(&places.kafka, &queue.group, topic).await?);
         }
     }
+    let committed = former.receipts(offsets);
     let open: Vec<(i64, i32, i32, i32, i64)> =
         sqlx::query_as(include_str!("../../sql/checker/open_claims.sql")).fetch_all(pool).await?;
     let Some(since) = open.iter().map(|(.., claimed_at)| *claimed_at).min() else {
@@ -84,4 +106,25 @@ pub async fn probe(pool: &PgPool, places: &Places) -> Result<Probe> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_behind_the_end_is_of_a_former_topic_until_another_one_is_committed() {
+        let look = |former: &mut FormerOffsets, committed, end| {
+            let (group, topic) = ("g".to_owned(), "t".to_owned());
+            let offset =
+                Offset { group, topic, partition: 1, committed: Some(committed), low: 0, end };
+            former.receipts(vec![offset]).get(&("t".to_owned(), 1)).copied()
+        };
+        let mut former = FormerOffsets::default();
+        assert_eq!(look(&mut former, 12_566, 13_000), Some(12_566));
+        assert_eq!(look(&mut former, 12_566, 200), None);
+        assert_eq!(look(&mut former, 12_566, 20_000), None, "the new topic is longer by now");
+        assert_eq!(look(&mut former, 70, 20_000), Some(70));
+        assert_eq!(look(&mut former, 12_566, 20_000), Some(12_566));
+    }
 }
