@@ -25,6 +25,11 @@ mod e2e {
     mod consumer_messages;
     mod consumer_support;
     mod fixture;
+    mod hazard_clock;
+    mod hazard_disk;
+    mod hazard_failover;
+    mod hazard_rush;
+    mod hazard_surface;
     mod job_contract;
     mod job_down;
     mod job_flood;

@@ -25,6 +25,7 @@ mod sql {
     mod receipts;
     mod relay_claim;
     mod relay_ground;
+    mod relay_horizon;
     mod relay_lanes;
     mod relay_patrol;
     mod relay_plans;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dueline_testkit::checker;
+use dueline_testkit::{checker, faketime};
 use tokio::time::Instant;
 
 use crate::evidence::Archive;
@@ -148,7 +148,7 @@ async fn at_rest(stage: &Stage) -> Result<()> {
 fn what_is_missing(tasks: u32) -> (Missing, Vec<String>, u32) {
     let mut left_out = vec!["a lagging standby that is promoted".to_owned()];
     let disk = SmallDisk::mount(1);
-    let faketime = crate::stage::faketime();
+    let faketime = faketime::library(faketime::WITH_THREADS);
     let missing = Missing { disk: disk.is_err(), faketime: faketime.is_none() };
     if let Err(error) = disk {
         left_out.push(format!("disk full: {error:#}"));

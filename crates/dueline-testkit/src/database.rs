@@ -15,6 +15,9 @@ const TEMPLATE: &str = "dueline_template";
 /// The lock under which it is made; any number that nobody else uses.
 const TEMPLATE_LOCK: i64 = 0x6475_656c_696e_6501;
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Rules of single rows that only the product's own statements could break, as CHECKs: every database of
+/// a test has them, and so has the campaign's.
+pub const ROW_RULES: &str = include_str!("../sql/row_rules.sql");
 
 /// A database of a test's own, with the migrations applied; dropped at the end.
 #[derive(Debug)]
@@ -132,7 +135,7 @@ async fn make_template(admin: &mut PgConnection, admin_url: &str) -> Result<()> 
     let pool = PgPoolOptions::new().max_connections(2).connect_with(options).await?;
     let made = async {
         dueline_store::migrate(&pool).await.context("the migrations failed")?;
-        sqlx::raw_sql(include_str!("../sql/row_rules.sql")).execute(&pool).await?;
+        sqlx::raw_sql(ROW_RULES).execute(&pool).await?;
         anyhow::Ok(())
     };
     let made = made.await;

@@ -5,6 +5,8 @@
 //!
 //! * [`services`]: PostgreSQL and Kafka;
 //! * [`database`]: one database a test, from a migrated template;
+//! * [`disk`]: a small disk that can be full;
+//! * [`faketime`]: a wall clock that a test moves;
 //! * [`topics`]: names that no other test has;
 //! * [`plans`]: how a statement is planned, and what it scans;
 //! * [`process`]: our own binaries, to be killed, stopped and paused;
@@ -20,6 +22,8 @@ pub mod child;
 pub mod cli;
 pub mod database;
 pub mod demo;
+pub mod disk;
+pub mod faketime;
 pub mod plans;
 pub mod ports;
 pub mod process;

@@ -27,8 +27,9 @@ pub enum Mode {
     Refuse,
 }
 
-#[derive(Default)]
 struct Shared {
+    /// Where new connections lead.
+    upstream: SocketAddr,
     /// Counts the cuts: a connection ends when it changes.
     cuts: u64,
     mode: Mode,
@@ -79,9 +80,9 @@ impl TcpProxy {
     pub async fn start_on(port: u16, upstream: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let address = listener.local_addr()?;
-        let (shared, _) = watch::channel(Shared::default());
+        let (shared, _) = watch::channel(Shared { upstream, cuts: 0, mode: Mode::default() });
         let state = Arc::new(State { shared, needle: Mutex::default() });
-        let task = tokio::spawn(accept(listener, upstream, Arc::clone(&state)));
+        let task = tokio::spawn(accept(listener, Arc::clone(&state)));
         Ok(Self { address, state, task })
     }
 
@@ -96,6 +97,14 @@ impl TcpProxy {
         self.state.shared.send_modify(|shared| {
             shared.mode = mode;
             shared.cuts += u64::from(mode == Mode::Refuse);
+        });
+    }
+
+    /// Closes every present connection; new ones lead to another server, as after a failover.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        self.state.shared.send_modify(|shared| {
+            shared.upstream = upstream;
+            shared.cuts += 1;
         });
     }
 
@@ -128,14 +137,14 @@ impl Drop for TcpProxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, state: Arc<State>) {
+async fn accept(listener: TcpListener, state: Arc<State>) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 if let Ok((client, _)) = accepted {
-                    connections.spawn(connect(client, upstream, Arc::clone(&state)));
+                    connections.spawn(connect(client, Arc::clone(&state)));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -143,14 +152,14 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Arc<State>) 
     }
 }
 
-async fn connect(client: TcpStream, upstream: SocketAddr, state: Arc<State>) {
+async fn connect(client: TcpStream, state: Arc<State>) {
     let mut changes = state.shared.subscribe();
-    let cuts = {
+    let (upstream, cuts) = {
         let shared = changes.borrow_and_update();
         if shared.mode == Mode::Refuse {
             return;
         }
-        shared.cuts
+        (shared.upstream, shared.cuts)
     };
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     // The proxy is to add no delay of its own.

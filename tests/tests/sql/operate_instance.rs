@@ -1,15 +1,10 @@
 //! Whose database it is: fresh, known, cloned, failed over, a standby (H21, H35).
 
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use dueline_store::operate::instance::{self, SourceOrigin};
 use dueline_store::{Pool, StoreError};
-use dueline_tests::testkit::child::{Running, bound_to_us};
-use dueline_tests::testkit::services::Postgres;
-use dueline_tests::testkit::{database::TestDatabase, ports, wait};
+use dueline_tests::testkit::services::{Postgres, Standby};
+use dueline_tests::testkit::{database::TestDatabase, wait};
 use dueline_tests::{Bench, PATIENCE};
 
 const NAME: &str = "shop";
@@ -110,37 +105,14 @@ async fn a_schema_that_is_older_or_needs_newer_binaries_is_refused() -> Result<(
     Ok(())
 }
 
-/// A standby of `primary`, streaming; it runs as the user that owns the primary's files.
-fn standby_of(primary: &Postgres, folder: &tempfile::TempDir) -> Result<(Running, u16)> {
-    let owner = std::fs::metadata(primary.data())?;
-    std::os::unix::fs::chown(folder.path(), Some(owner.uid()), Some(owner.gid()))?;
-    let data = folder.path().join("data");
-    let mut backup = Command::new(primary.bin_directory().join("pg_basebackup"));
-    backup.args(["-h", "127.0.0.1", "-U", "postgres", "-R", "--checkpoint=fast", "-X", "stream"]);
-    backup.args(["-p", &primary.port().to_string(), "-D"]).arg(&data);
-    backup.uid(owner.uid()).gid(owner.gid()).current_dir(folder.path());
-    let output = backup.output().context("cannot run pg_basebackup")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let port = ports::free(1)?[0];
-    let mut server = bound_to_us(&primary.bin_directory().join("postgres"), "INT");
-    server.arg("-D").arg(&data).arg("-k").arg(folder.path()).args(["-p", &port.to_string()]);
-    // A hot standby refuses to have room for fewer connections than its primary.
-    server.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300"]);
-    server.current_dir(folder.path());
-    server.uid(owner.uid()).gid(owner.gid());
-    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((Running::start(server)?, port))
-}
-
 #[tokio::test]
 async fn h21_a_standby_is_refused_and_is_the_same_instance_once_promoted() -> Result<()> {
     let primary = tokio::task::spawn_blocking(Postgres::start).await??;
     let database = TestDatabase::create(&primary.url()).await?;
     let made = instance::create(&database.pool, NAME).await?;
     let before = last_id(&database.pool).await?;
-    let folder = tempfile::Builder::new().prefix("dueline-standby-").tempdir()?;
-    let (server, port) = standby_of(&primary, &folder)?;
-    let url = format!("postgres://postgres@127.0.0.1:{port}/{}", database.name());
+    let standby = Standby::of(&primary, primary.port())?;
+    let url = standby.url(database.name());
     let pool =
         wait::some("the standby to answer", PATIENCE, async || Ok(Pool::connect(&url).await.ok()))
             .await?;
@@ -159,6 +131,5 @@ async fn h21_a_standby_is_refused_and_is_the_same_instance_once_promoted() -> Re
     assert!(last_id(&pool).await? >= before + 1_000_000);
     assert_eq!(instance::check(&pool, NAME).await?, promoted);
     pool.close().await;
-    drop(server);
     Ok(())
 }

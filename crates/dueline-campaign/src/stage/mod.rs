@@ -4,7 +4,6 @@
 //! of them alone. What is stopped by a fault stays down until the fault starts it again; what ends by
 //! itself is started again by [`Stage::supervise`], as any service manager would.
 
-mod disk;
 mod set_up;
 mod settings;
 
@@ -17,6 +16,7 @@ use dueline_config::Config;
 use dueline_core::Micros;
 use dueline_testkit::checker::Places;
 use dueline_testkit::cli::{self, Output};
+use dueline_testkit::faketime;
 use dueline_testkit::process::{Program, Service};
 use dueline_testkit::proxy::TcpProxy;
 use dueline_testkit::services::{Kafka, Postgres};
@@ -24,7 +24,7 @@ use dueline_testkit::settings::Value;
 use sqlx::PgPool;
 use tempfile::TempDir;
 
-pub use disk::SmallDisk;
+pub use dueline_testkit::disk::SmallDisk;
 pub use set_up::MAX_CONNECTIONS;
 pub use settings::{LEASE, MAX_POLL};
 
@@ -261,7 +261,8 @@ impl Stage {
     /// # Errors
     /// When there is no libfaketime, or it cannot be started.
     pub async fn start_with_clock(&self, role: Role, offset: &str) -> Result<()> {
-        let library = faketime().context("libfaketime is missing (Debian's package `faketime`)")?;
+        let library = faketime::library(faketime::WITH_THREADS)
+            .context("libfaketime is missing (Debian's package `faketime`)")?;
         let mut slot = self.slot(role).await;
         slot.service.kill();
         let program = slot.clock_program.clone().env("LD_PRELOAD", library);
@@ -350,14 +351,6 @@ impl Stage {
     async fn slot(&self, role: Role) -> tokio::sync::MutexGuard<'_, Slot> {
         self.slots[role.place()].lock().await
     }
-}
-
-/// Debian's libfaketime for programs with threads.
-#[must_use]
-pub fn faketime() -> Option<String> {
-    let folders = std::fs::read_dir("/usr/lib").ok()?;
-    let mut paths = folders.flatten().map(|f| f.path().join("faketime/libfaketimeMT.so.1"));
-    paths.find(|path| path.is_file()).map(|path| path.display().to_string())
 }
 
 /// The lock, whatever happened to its last holder: what it guards is judged by its effects.

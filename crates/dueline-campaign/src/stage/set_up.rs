@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use dueline_testkit::checker::Places;
-use dueline_testkit::database::url_of;
+use dueline_testkit::database::{ROW_RULES, url_of};
+use dueline_testkit::disk::SmallDisk;
 use dueline_testkit::process::Program;
 use dueline_testkit::proxy::TcpProxy;
 use dueline_testkit::services::{Door, Kafka, KafkaOptions, Postgres, PostgresOptions};
@@ -15,7 +16,6 @@ use dueline_testkit::{cli, ports, topics};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 
-use super::disk::SmallDisk;
 use super::{Slot, Stage, StageOptions, Wires, settings};
 use crate::role::Role;
 
@@ -46,6 +46,7 @@ pub async fn set_up(options: StageOptions) -> Result<Stage> {
     settings.write(&config_path)?;
     let config = settings.config()?;
     cli::run(&config_path, &["migrate"]).await?.ok()?;
+    sqlx::raw_sql(ROW_RULES).execute(&pool).await?;
     sqlx::raw_sql(include_str!("../../sql/shop.sql")).execute(&pool).await?;
     cli::run(&config_path, &["apply"]).await?.ok()?;
 

@@ -5,9 +5,11 @@
 
 mod kafka;
 mod postgres;
+mod standby;
 
 pub use kafka::{Door, Kafka, KafkaOptions};
 pub use postgres::{Postgres, PostgresOptions};
+pub use standby::Standby;
 
 use std::path::Path;
 

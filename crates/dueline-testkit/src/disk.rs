@@ -1,4 +1,4 @@
-//! A small disk of the database's own, that can be full.
+//! A small disk that can be full, such as one for the tables of a database.
 
 use std::fs::File;
 use std::io::Write as _;
