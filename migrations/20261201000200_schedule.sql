@@ -198,7 +198,8 @@ begin
     if items is null or cardinality(items) = n then
         return items;
     elsif cardinality(items) = 1 then
-        return array_fill(items[array_lower(items, 1)], array[n]);
+        -- Not by its subscript: in two dimensions it has two.
+        return array_fill((select item from unnest(items) as item), array[n]);
     end if;
     perform dueline.raise_problem(format('%s has %s elements for %s keys|pass one for each key, one for all, '
                                          'or null', name, cardinality(items), n));

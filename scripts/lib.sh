@@ -114,3 +114,19 @@ need_kafka() {
     try_kafka || die "the tests need a real Kafka: see above, or set DUELINE_KAFKA_LIBS to a \
 folder with the jars of Apache Kafka $KAFKA_VERSION"
 }
+
+# libfaketime, which moves clocks. What cannot have it leaves that out, and says so.
+want_faketime() {
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null ||
+        (install_packages "libfaketime, which moves clocks, is missing" faketime) || true
+}
+
+# Fills the array `apart`: before a command, it gives that command mounts that nobody else sees and that go with
+# it, for a small disk that can be full. Empty where that is not allowed.
+want_own_mounts() {
+    apart=()
+    if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+        # shellcheck disable=SC2034 # used by those that source this file
+        apart=(unshare --mount --)
+    fi
+}
