@@ -60,8 +60,15 @@ async fn h21_a_lagging_standby_is_promoted_and_only_what_it_lacked_is_lost() -> 
     for id in 21..=40 {
         shop.reschedule(KIND, id, Duration::ZERO).await?;
     }
-    // The keys that were lost are free again, and nothing that is left in Kafka speaks for them.
-    shop.schedule(KIND, 41..=60, Duration::from_secs(1)).await?;
+    // The keys that were lost are free again. Their ids may be handed out again before the failover is
+    // noticed: what is left in Kafka speaks for nobody else, and for nobody before his time.
+    shop.schedule(KIND, 41..=50, Duration::from_secs(1)).await?;
+    let last = "select last_value > 1000000 from dueline.task_id_seq";
+    wait::until("the ids to be moved on", PATIENCE, async || {
+        Ok(sqlx::query_scalar(last).fetch_one(&shop.pool).await?)
+    })
+    .await?;
+    shop.schedule(KIND, 51..=60, Duration::from_secs(1)).await?;
     await_rest(&shop, PATIENCE).await?;
     assert_eq!(shop.count("done").await?, 60);
     assert_nobody_paid(&shop).await?;
@@ -127,6 +134,6 @@ async fn judge_survivors(shop: &Shop) -> Result<()> {
     ensure!(broken.is_empty(), "invariants are broken: {broken:#?}");
     let newest = "select count(*) from dueline.task where id > 1000000";
     let newest: i64 = sqlx::query_scalar(newest).fetch_one(&shop.pool).await?;
-    ensure!(newest == 20, "ids were handed out twice: {newest} of 20 tasks have new ones");
+    ensure!(newest == 10, "{newest} of 10 tasks have ids that were never handed out");
     Ok(())
 }

@@ -10,6 +10,8 @@ use super::relay_ground::{Ground, LEASE, NO_END};
 /// Alarms that ring, are claimed and finished while the snapshot is open.
 const WORK: i64 = 20_000;
 const BATCH: usize = 500;
+/// What the claims take that are measured: little, so that walking weighs more than taking.
+const SMALL: usize = 10;
 
 #[tokio::test]
 async fn h22_a_pinned_horizon_makes_no_claim_dearer() -> Result<()> {
@@ -22,6 +24,8 @@ async fn h22_a_pinned_horizon_makes_no_claim_dearer() -> Result<()> {
 
     let mut session = ground.connect().await?;
     let mut cursor = ground.beginning(&[lane])[0];
+    // The first one of a session reads the catalogues, too.
+    buffers(&mut session, &ground, cursor).await?;
     let first = buffers(&mut session, &ground, cursor).await?;
     let mut done = 0;
     while done < WORK - i64::try_from(BATCH)? {
@@ -32,7 +36,6 @@ async fn h22_a_pinned_horizon_makes_no_claim_dearer() -> Result<()> {
         done += finish(&ground).await?;
     }
     let last = buffers(&mut session, &ground, cursor).await?;
-    let from_beginning = buffers(&mut session, &ground, ground.beginning(&[lane])[0]).await?;
     // Nothing could be cleaned away: who starts from the beginning walks past all of it …
     let dead = "vacuum dueline.due";
     sqlx::query(dead).execute(&ground.pool).await?;
@@ -43,11 +46,12 @@ async fn h22_a_pinned_horizon_makes_no_claim_dearer() -> Result<()> {
     );
     // … and a relay starts behind its watermark.
     ensure!(last * 2 <= first * 3, "a claim read {first} buffers, then {last}");
+    println!("a claim reads {first} pages, then {last}; from the beginning {pinned}");
 
     snapshot.rollback().await?;
     sqlx::query(dead).execute(&ground.pool).await?;
     let free = buffers(&mut session, &ground, ground.beginning(&[lane])[0]).await?;
-    ensure!(free * 2 <= from_beginning, "{free} buffers after the vacuum, {from_beginning} before");
+    ensure!(free * 2 <= pinned, "{free} buffers after the vacuum, {pinned} before");
     Ok(())
 }
 
@@ -61,7 +65,7 @@ async fn finish(ground: &Ground) -> Result<i64> {
     Ok(i64::try_from(done.rows_affected())?)
 }
 
-/// How many pages one claim of a batch from this cursor looks at; it is rolled back.
+/// How many pages a small claim from this cursor looks at; it is rolled back.
 async fn buffers(session: &mut PgConnection, ground: &Ground, cursor: Cursor) -> Result<i64> {
     let at = if cursor.at == Micros(i64::MIN) || cursor.id == i64::MIN {
         "'-infinity'".to_owned()
@@ -71,7 +75,7 @@ async fn buffers(session: &mut PgConnection, ground: &Ground, cursor: Cursor) ->
     let claim = format!(
         "explain (analyze, buffers, timing off, format json)
          select * from dueline.claim(array[{}], array[{at}::timestamptz], array[{}]::bigint[], {},
-                                     {BATCH}, interval '1 minute', 'infinity')",
+                                     {SMALL}, interval '1 minute', 'infinity')",
         cursor.lane, cursor.id, ground.epoch
     );
     let mut transaction = session.begin().await?;
