@@ -38,6 +38,7 @@ pub(crate) struct Bench {
     /// The brokers.
     pub brokers: Admin,
     steady_rate: Mutex<Option<f64>>,
+    seen_rate: Mutex<Option<f64>>,
     made: Mutex<Vec<Made>>,
     /// Held while something is being made.
     making: Arc<tokio::sync::Mutex<()>>,
@@ -56,8 +57,19 @@ impl Bench {
         kafka.properties = config.kafka.exposed_properties();
         let brokers = Admin::new(&kafka, BROKER_TIMEOUT)?;
         let progress = Progress::new(options.chosen().len());
-        let (steady_rate, made, making) = (Mutex::default(), Mutex::default(), Arc::default());
-        Ok(Self { config, options, progress, server, brokers, steady_rate, made, making })
+        let (steady_rate, seen_rate) = (Mutex::default(), Mutex::default());
+        let (made, making) = (Mutex::default(), Arc::default());
+        Ok(Self {
+            config,
+            options,
+            progress,
+            server,
+            brokers,
+            steady_rate,
+            seen_rate,
+            made,
+            making,
+        })
     }
 
     /// The rate of `steady` as measured in this run, in tasks per second.
@@ -68,6 +80,16 @@ impl Bench {
     /// Remembers the rate of `steady`.
     pub fn set_steady_rate(&self, rate: f64) {
         *self.steady_rate.lock().unwrap_or_else(PoisonError::into_inner) = Some(rate);
+    }
+
+    /// About how fast the product is, once it has run at all.
+    pub fn seen_rate(&self) -> Option<f64> {
+        *self.seen_rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the rate of a warm-up, which nothing else is reckoned from than what to prepare.
+    pub fn set_seen_rate(&self, rate: f64) {
+        *self.seen_rate.lock().unwrap_or_else(PoisonError::into_inner) = Some(rate);
     }
 
     /// An empty database on the configured server.

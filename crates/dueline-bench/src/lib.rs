@@ -4,7 +4,7 @@
 //! * [`run`] runs scenarios and answers a [`Report`];
 //! * `bench`: what all scenarios share, and the clean-up at the end;
 //! * `stage`: a database and topics of a scenario's own, with relay and consumer as real processes;
-//! * `load` and `open_loop`: what schedules, in a closed or an open loop;
+//! * `load` and `open_loop`: what schedules, in a closed or an open loop; `bulk`: what loads millions;
 //! * `baseline`: the same work done in other ways;
 //! * `late`: how late tasks were, step by step;
 //! * `judge`: duplicates, losses and early runs, counted after every scenario;
@@ -16,6 +16,7 @@
 
 mod baseline;
 mod bench;
+mod bulk;
 mod cpu;
 mod drained;
 mod histogram;
@@ -51,13 +52,15 @@ pub use table::render;
 /// When a service does not answer, a process of ours does not start, a scenario does not come to its
 /// end within its bound, or `stop` was cancelled.
 pub async fn run(config: &Config, options: Options, stop: CancellationToken) -> Result<Report> {
+    let began = std::time::Instant::now();
     let bench = bench::Bench::new(config.clone(), options)?;
     let result = tokio::select! {
         result = scenario::run_all(&bench) => result,
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted")),
     };
     let left = bench.clean_up().await;
-    let report = result?;
+    let mut report = result?;
+    report.seconds = began.elapsed().as_secs_f64();
     if !left.is_empty() {
         bail!("could not be removed: {}", left.join(", "));
     }

@@ -90,6 +90,12 @@ impl Options {
         self.repeats.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
     }
 
+    /// The same for a scenario that needs no more than `most`, unless somebody asked for a number.
+    #[must_use]
+    pub fn at_most(&self, most: usize) -> usize {
+        if self.repeats.is_some() { self.repeats() } else { self.repeats().min(most) }
+    }
+
     /// A number of tasks.
     #[must_use]
     pub fn count(&self, full: u32, quick: u32) -> i64 {
@@ -131,5 +137,7 @@ mod tests {
         assert_eq!(options(true, 0.01).seconds(10, 4), Duration::from_secs(1));
         assert_eq!(options(false, 1.0).seconds(10, 4), Duration::from_secs(10));
         assert_eq!((options(false, 1.0).repeats(), options(true, 1.0).repeats()), (3, 1));
+        let five = Options { repeats: Some(5), ..options(false, 1.0) };
+        assert_eq!((options(false, 1.0).at_most(2), five.at_most(2)), (2, 5));
     }
 }

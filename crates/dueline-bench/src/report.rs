@@ -69,12 +69,20 @@ pub struct Outcome {
     pub(crate) lines: Vec<Line>,
     pub(crate) goals: Vec<Goal>,
     pub(crate) judgement: Judgement,
+    /// How long it took, preparation included.
+    pub(crate) seconds: f64,
 }
 
 impl Outcome {
     /// Of the scenario `name`, with nothing measured yet.
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, lines: Vec::new(), goals: Vec::new(), judgement: Judgement::default() }
+        Self {
+            name,
+            lines: Vec::new(),
+            goals: Vec::new(),
+            judgement: Judgement::default(),
+            seconds: 0.0,
+        }
     }
 
     /// Adds a measured value: one more repeat of what is called the same. Names are snake_case, for they
@@ -136,6 +144,7 @@ impl Outcome {
             );
         }
         document.insert("judged".to_owned(), json!(self.judgement));
+        document.insert("seconds".to_owned(), json!(self.seconds));
         Value::Object(document)
     }
 }
@@ -147,6 +156,9 @@ pub struct Report {
     pub machine: Value,
     /// The scenarios, in the order in which they ran.
     pub outcomes: Vec<Outcome>,
+    /// How long the whole run took, in seconds: scenarios, warming up before them, removing everything after
+    /// them.
+    pub seconds: f64,
 }
 
 impl Report {
@@ -192,7 +204,12 @@ impl Report {
                 (g.name, json!({ "value": g.value, "goal": g.bound.number(), "met": met }))
             })
             .collect();
-        json!({ "machine": self.machine, "scenarios": scenarios, "goals": goals })
+        json!({
+            "machine": self.machine,
+            "scenarios": scenarios,
+            "goals": goals,
+            "seconds": self.seconds,
+        })
     }
 }
 
@@ -224,10 +241,17 @@ mod tests {
 
     #[test]
     fn the_document_has_machine_scenarios_and_goals() {
-        let mut report = Report { machine: json!({ "cores": 2 }), outcomes: vec![outcome()] };
+        let mut outcome = outcome();
+        outcome.seconds = 12.5;
+        let machine = json!({ "cores": 2 });
+        let mut report = Report { machine, outcomes: vec![outcome], seconds: 40.0 };
         let document = report.document();
         assert_eq!(document["machine"]["cores"], 2);
         assert_eq!(document["scenarios"]["steady"]["tasks_per_s"]["median"], 80.0);
+        assert_eq!(
+            (&document["scenarios"]["steady"]["seconds"], &document["seconds"]),
+            (&json!(12.5), &json!(40.0))
+        );
         assert_eq!(document["goals"]["steady_vs_same_sql"]["goal"], 0.8);
         assert_eq!(document["goals"]["steady_vs_same_sql"]["met"], true);
         assert_eq!(document["goals"]["losses"], json!({ "value": 0.0, "goal": 0.0, "met": true }));

@@ -19,9 +19,11 @@ pub fn render(report: &Report) -> String {
                 _ => format!("{} – {}", figure(spread.min), figure(spread.max)),
             };
             let what = line.what.replace('_', " ");
-            Some([what, figure(spread.median), line.unit.to_owned(), range])
+            let repeats = line.values.len().to_string();
+            Some([what, figure(spread.median), line.unit.to_owned(), range, repeats])
         });
-        let _ = writeln!(text, "{}", table([outcome.name, "median", "", "min – max"], rows));
+        let _ =
+            writeln!(text, "{}", table([outcome.name, "median", "", "min – max", "repeats"], rows));
         let judged = outcome.judgement;
         if !judged.is_clean() {
             let _ = writeln!(
@@ -30,7 +32,7 @@ pub fn render(report: &Report) -> String {
                 judged.duplicates, judged.losses, judged.early
             );
         }
-        text.push('\n');
+        let _ = writeln!(text, " took {:.0} s\n", outcome.seconds);
     }
     let goals = report.goals();
     let rows = goals.iter().map(|goal| {
@@ -41,18 +43,24 @@ pub fn render(report: &Report) -> String {
         let met = if goal.met() { "met" } else { "MISSED" };
         [goal.name.clone(), figure(goal.value), bound, met.to_owned()]
     });
-    let _ = write!(text, "{}", table(["goals", "value", "goal", ""], rows));
+    let _ = writeln!(text, "{}\n", table(["goals", "value", "goal", ""], rows));
+    let _ = write!(text, " all of it took {}", minutes(report.seconds));
     text
 }
 
-fn table(header: [&str; 4], rows: impl Iterator<Item = [String; 4]>) -> String {
+fn minutes(seconds: f64) -> String {
+    let (minutes, rest) = ((seconds / 60.0).floor(), (seconds % 60.0).floor());
+    format!("{minutes:.0} min {rest:.0} s")
+}
+
+fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     rows.for_each(|row| {
         table.add_row(row);
     });
-    for column in [1, 3] {
+    for column in [1, 3, 4] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -104,9 +112,12 @@ mod tests {
         outcome.measure("tasks_per_s", "/s", 52_000.0);
         outcome.goal("drain_vs_raw_claim", Some(0.4), Bound::AtLeast(0.5));
         outcome.judged(Judgement { losses: 2, ..Judgement::default() });
-        let report = Report { machine: serde_json::json!({}), outcomes: vec![outcome] };
+        outcome.seconds = 61.2;
+        let machine = serde_json::json!({});
+        let report = Report { machine, outcomes: vec![outcome], seconds: 125.5 };
         let text = render(&report);
         assert!(text.contains("tasks per s") && text.contains("50,000 – 52,000"), "{text}");
+        assert!(text.contains("took 61 s") && text.contains("took 2 min 5 s"), "{text}");
         assert!(text.contains("≥ 0.50") && text.contains("MISSED"), "{text}");
         assert!(text.contains("FAILED: 0 duplicates, 2 losses, 0 early"), "{text}");
     }

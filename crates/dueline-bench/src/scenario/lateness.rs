@@ -17,7 +17,7 @@ pub(super) const FIXED_RATE: f64 = 1_000.0;
 /// Lanes per tier of the idle relay's queue: 280 with the seven default tiers.
 const IDLE_SLOTS: u16 = 40;
 /// What a relay may take to come to rest after its start.
-const COME_TO_REST: Duration = Duration::from_secs(3);
+const COME_TO_REST: Duration = Duration::from_secs(2);
 
 /// Measures it.
 pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
@@ -57,7 +57,7 @@ async fn at_rate(
     orders: i64,
     (name, rate): (&str, f64),
 ) -> Result<i64> {
-    let time = bench.options.seconds(15, 8);
+    let time = bench.options.seconds(10, 5);
     #[allow(clippy::cast_possible_truncation)]
     let count = (rate * time.as_secs_f64()).round().max(100.0) as i64;
     stage.orders(orders + 1, orders + count).await?;

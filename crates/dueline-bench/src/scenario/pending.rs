@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use dueline_core::KeyHash;
 use dueline_store::client::{self, ReceiptKind};
 
 use super::lateness::FIXED_RATE;
 use crate::bench::Bench;
+use crate::bulk::{self, Place, Way};
 use crate::judge::judge;
 use crate::report::{Bound, Outcome};
 use crate::settings::KIND;
@@ -15,8 +17,9 @@ use crate::{cpu, drained, late, load};
 
 /// The keys of waiting tasks begin here: beyond all orders.
 const FIRST_WAITING: i64 = 1_000_000_000;
-/// Waiting tasks of one statement.
-const WAITING_BATCH: i64 = 100_000;
+/// The soonest that a waiting task is due, and how much later others are.
+const SOONEST: Duration = Duration::from_secs(7 * 86_400);
+const SPREAD: Duration = Duration::from_secs(60 * 86_400);
 /// How long what is due may take to be settled.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -60,22 +63,24 @@ pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
 async fn crowded(bench: &Bench, waiting: i64) -> Result<Stage> {
     let stage = Stage::set(bench, Setup::default()).await?;
     let last = FIRST_WAITING + waiting - 1;
-    let pool = stage.pool.clone();
-    load::in_parallel(FIRST_WAITING..=last, WAITING_BATCH, move |keys| {
-        let pool = pool.clone();
-        async move {
-            let load = sqlx::query(include_str!("../../sql/waiting.sql"));
-            let count = keys.end() - keys.start() + 1;
-            let made = load.bind(*keys.start()).bind(count).bind(KIND).execute(&pool).await?;
-            ensure!(made.rows_affected() == count.unsigned_abs(), "not all of {count} were made");
-            Ok(())
-        }
-    })
-    .await?;
+    let (soonest, tiers) =
+        (stage.now().await?.plus(SOONEST), Way::of(&stage.pool).await?.tiers.len());
+    // In every tier, the shortest too, as for an event that is weeks ahead.
+    let place = move |key: i64, hash: KeyHash| Place {
+        due_at: soonest.plus(SPREAD.mul_f64(share(hash))),
+        tier: usize::try_from(key).unwrap_or(0) % tiers,
+    };
+    bulk::load(&stage.pool, FIRST_WAITING..=last, place).await?;
     let receipt = client::cancel(&stage.pool, KIND, &last.to_string(), None).await?;
     ensure!(receipt.receipt == ReceiptKind::Cancelled, "{last} was not waiting: {receipt:?}");
     stage.settle_down().await?;
     Ok(stage)
+}
+
+/// A number from 0 to 1 that is as random as the hash.
+fn share(hash: KeyHash) -> f64 {
+    let [.., a, b, c, d] = hash.0;
+    f64::from(u32::from_be_bytes([a, b, c, d])) / f64::from(u32::MAX)
 }
 
 /// How late tasks are at the fixed rate, how much memory the relay has then, and how fast another relay claims
@@ -83,8 +88,8 @@ async fn crowded(bench: &Bench, waiting: i64) -> Result<Stage> {
 async fn measure(bench: &Bench, crowd: &mut Crowd, outcome: &mut Outcome) -> Result<()> {
     let (name, stage) = (crowd.name, &mut crowd.stage);
     #[allow(clippy::cast_possible_truncation)]
-    let count = (FIXED_RATE * bench.options.seconds(8, 5).as_secs_f64()) as i64;
-    let due = bench.options.count(100_000, 50_000);
+    let count = (FIXED_RATE * bench.options.seconds(6, 3).as_secs_f64()) as i64;
+    let due = bench.options.count(80_000, 30_000);
     let first_due = crowd.orders + count + 1;
     let last = crowd.orders + count + due;
     stage.orders(crowd.orders + 1, last).await?;

@@ -33,7 +33,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
     for _ in 0..2 {
         sites.push(Site { stage: Stage::set(bench, Setup::default()).await?, orders: 0 });
     }
-    let count = bench.options.count(150_000, 60_000);
+    let count = bench.options.count(90_000, 30_000);
     for repeat in 1..=bench.options.repeats() {
         for (name, databases, relays) in VARIANTS {
             bench

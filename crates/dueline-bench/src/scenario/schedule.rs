@@ -39,7 +39,7 @@ const COMPARISONS: [(&str, usize, Call, Call); 3] = [
 /// Measures it.
 pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
     let mut outcome = Outcome::new("schedule");
-    let (time, repeats) = (bench.options.seconds(4, 3), bench.options.repeats());
+    let (time, repeats) = (bench.options.seconds(3, 2), bench.options.repeats());
     for repeat in 1..=repeats {
         let stage = Stage::set(bench, Setup::default()).await?;
         sqlx::raw_sql(include_str!("../../sql/plain_table.sql")).execute(&stage.pool).await?;

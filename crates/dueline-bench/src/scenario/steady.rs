@@ -15,8 +15,10 @@ use crate::report::{Bound, Outcome};
 use crate::stage::{Setup, Stage};
 use crate::window::{self, Times, Window};
 
-/// Orders are made before a measurement for so many tasks per second and core: more than any does.
-const MOST_PER_CORE: f64 = 50_000.0;
+/// Orders are made before a measurement for so many tasks per second and core, while no rate is known, …
+const PER_CORE: f64 = 10_000.0;
+/// … and for so many times the rate of the product's last run: about what the other ways reach.
+const ROOM: f64 = 2.0;
 
 /// What a contender came to.
 pub(crate) struct Measured {
@@ -31,8 +33,7 @@ pub(crate) struct Measured {
 /// Measures it.
 pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
     let mut outcome = Outcome::new("steady");
-    let times =
-        Times { warm_up: bench.options.seconds(3, 2), measure: bench.options.seconds(10, 4) };
+    let times = Times { warm_up: Duration::from_secs(2), measure: bench.options.seconds(8, 4) };
     let repeats = bench.options.repeats();
     for repeat in 1..=repeats {
         bench.progress.say(&format!("steady {repeat} of {repeats}: dueline"));
@@ -75,13 +76,14 @@ pub(crate) async fn short_rate(bench: &Bench) -> Result<f64> {
 /// costs several times what it costs a minute later.
 pub(crate) async fn warm_up(bench: &Bench) -> Result<()> {
     bench.progress.say("warming up the brokers; not measured");
-    let times = Times { warm_up: Duration::from_secs(2), measure: bench.options.seconds(18, 14) };
-    product(bench, times).await?;
+    let times = Times { warm_up: Duration::from_secs(2), measure: bench.options.seconds(18, 11) };
+    let measured = product(bench, times).await?;
+    bench.set_seen_rate(measured.rate);
     Ok(())
 }
 
 async fn product(bench: &Bench, times: Times) -> Result<Measured> {
-    let orders = orders_for(times);
+    let orders = orders_for(bench, times);
     let mut stage = running(bench, orders).await?;
     let measured = feed_product(&mut stage, times, orders).await?;
     stage.close(bench).await?;
@@ -110,11 +112,12 @@ pub(crate) fn orders_at(rate: f64, times: Times) -> i64 {
     orders + 2 * load::BACKLOG
 }
 
-/// How many orders a measurement needs at most on this machine.
-pub(crate) fn orders_for(times: Times) -> i64 {
+/// How many orders a measurement needs as far as we know; a feed makes more when it needs more.
+pub(crate) fn orders_for(bench: &Bench, times: Times) -> i64 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     #[allow(clippy::cast_precision_loss)]
-    orders_at(MOST_PER_CORE * cores as f64, times)
+    let unknown = PER_CORE * cores as f64;
+    orders_at(bench.seen_rate().map_or(unknown, |seen| seen * ROOM), times)
 }
 
 /// Runs the product in a closed loop over so many orders, and judges.
@@ -132,7 +135,7 @@ async fn finish(stage: &Stage, feed: &Feed, window: Window) -> Result<Measured> 
 }
 
 async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
-    let orders = orders_for(times);
+    let orders = orders_for(bench, times);
     let mut stage = prepared(bench, orders).await?;
     let feed = Feed::new(Target::Dueline, stage.pool.clone(), orders);
     let stop = CancellationToken::new();
@@ -146,7 +149,7 @@ async fn without_kafka(bench: &Bench, times: Times) -> Result<Measured> {
 }
 
 async fn one_table(bench: &Bench, times: Times) -> Result<f64> {
-    let orders = orders_for(times);
+    let orders = orders_for(bench, times);
     let mut stage = prepared(bench, orders).await?;
     obvious::create(&stage.pool).await?;
     let feed = Feed::new(Target::Obvious, stage.pool.clone(), orders);
