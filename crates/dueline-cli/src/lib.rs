@@ -31,6 +31,7 @@ use output::Reply;
 /// Runs the command that this process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
+    dueline_failpoints::set_up();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

@@ -40,6 +40,7 @@ impl Letters {
         record: &OwnedRecord,
         (reason, error): (Reason, &str),
     ) {
+        dueline_failpoints::reached("consumer.death.written");
         let Ok(slot) = Arc::clone(&self.under_way).try_acquire_owned() else { return };
         let letter = DeadLetter {
             reason,
@@ -62,7 +63,11 @@ impl Letters {
         self.tasks.spawn(async move {
             let _slot = slot;
             match own.send(&letter, &record).await {
-                Outcome::Delivered { .. } => own.stamp(id, generation).await,
+                Outcome::Delivered { .. } => {
+                    dueline_failpoints::reached("consumer.letter.sent");
+                    own.stamp(id, generation).await;
+                    dueline_failpoints::reached("consumer.letter.noted");
+                }
                 Outcome::NotWritten { error } | Outcome::Unknown { error } => {
                     tracing::warn!(id, %error, "a dead letter is left to the relay");
                 }

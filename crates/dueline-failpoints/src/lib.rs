@@ -9,11 +9,20 @@
 //!   ends the process by SIGABRT when it gets there for the first time, `2%return(delay:6000)` stops its
 //!   thread there for 6,000 ms, two times in a hundred. Separated by `;`.
 //! - `DUELINE_PLANTED` names one planted bug.
+//!
+//! [`POINTS`] lists all places. Those that a task's way does not lead to have to be provoked: the campaign
+//! knows how.
 
 #[cfg(all(feature = "enabled", not(debug_assertions)))]
 compile_error!(
     "fail points are for tests: build release binaries without dueline-failpoints/enabled"
 );
+
+mod points;
+pub use points::{POINTS, Point, Process};
+
+/// Whether this build has them.
+pub const ENABLED: bool = cfg!(feature = "enabled");
 
 #[cfg(feature = "enabled")]
 mod switched;

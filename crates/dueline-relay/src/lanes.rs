@@ -46,6 +46,7 @@ impl Ownership {
         let Some(clock) = relay::heartbeat(&shared.pool, epoch, &beat).await? else {
             return Err(RelayError::DeclaredDead);
         };
+        dueline_failpoints::reached("relay.heartbeat.written");
         self.last_beat = Some(Instant::now());
         shared.read_clock(clock, began);
         self.tend(shared, beat.cannot_produce.is_some()).await
@@ -128,6 +129,7 @@ async fn take_over(
     let after = shared.config.relay.takeover_after;
     let taken = relay::take_over(&shared.pool, epoch, dead, heartbeat_no, after).await?;
     let Some(taken) = taken else { return Ok(()) };
+    dueline_failpoints::reached("relay.lanes.taken_over");
     tracing::warn!(dead, lanes = taken.lanes.len(), "a relay is silent: its lanes are taken over");
     metrics::counter!("dueline_relay_takeovers_total").increment(1);
     {
@@ -202,6 +204,7 @@ async fn take(
     if taken.is_empty() {
         return Ok(());
     }
+    dueline_failpoints::reached("relay.lanes.taken");
     tracing::info!(lanes = taken.len(), "lanes taken");
     let mut book = locked(&shared.book);
     for lane in lanes.iter().filter(|l| taken.contains(&l.lane)) {
@@ -223,7 +226,9 @@ async fn give(shared: &Shared, epoch: i64, lanes: &[i32]) -> Result<(), RelayErr
             book.remove(*lane);
         }
     }
+    dueline_failpoints::reached("relay.lanes.leaving");
     let given = relay::give(&shared.pool, epoch, lanes).await?;
+    dueline_failpoints::reached("relay.lanes.given");
     tracing::info!(lanes = given.len(), "lanes given back");
     Ok(())
 }

@@ -47,6 +47,7 @@ pub(crate) async fn run_once(shared: &Shared) -> Result<usize, RelayError> {
     let mut written = 0;
     for _ in 0..MAX_BATCHES {
         let missing = relay::letters_missing(&shared.pool, GRACE, BATCH).await?;
+        dueline_failpoints::reached("relay.letters.read");
         let done = join_all(missing.iter().map(|letter| write(shared, letter))).await;
         let stamped = done.into_iter().collect::<Result<Vec<bool>, _>>()?;
         let count = stamped.iter().filter(|stamped| **stamped).count();
@@ -65,7 +66,9 @@ async fn write(shared: &Shared, missing: &MissingLetter) -> Result<bool, RelayEr
     let outcome = shared.publisher.send_and_wait(record(&topic, &shared.source(), missing)).await;
     match outcome {
         Outcome::Delivered { .. } => {
+            dueline_failpoints::reached("relay.letters.sent");
             let stamped = relay::lettered(&shared.pool, missing.id, missing.generation).await?;
+            dueline_failpoints::reached("relay.letters.noted");
             tracing::info!(
                 id = missing.id,
                 kind = missing.kind,

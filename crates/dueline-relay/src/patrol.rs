@@ -54,6 +54,7 @@ pub(crate) async fn run_once(shared: &Shared) -> Result<Purged, RelayError> {
         limit: i32::try_from(retention.patrol_batch).unwrap_or(i32::MAX),
     };
     let purged = relay::purge(&shared.pool, &purge).await?;
+    dueline_failpoints::reached("relay.patrol.committed");
     for (table, count) in
         [("dedupe", purged.dedupe), ("task", purged.task), ("task_event", purged.events)]
     {

@@ -161,6 +161,7 @@ impl Publisher {
         let ids: Vec<i64> = claims.iter().map(|(claim, _)| claim.id).collect();
         match self.sessions.run(async |db| relay::bodies(db, &ids).await).await {
             Ok(bodies) => {
+                dueline_failpoints::reached("relay.bodies.read");
                 self.produce(epoch, source, claims, bodies, answered);
                 Ok(())
             }
@@ -197,6 +198,7 @@ impl Publisher {
                 _ => self.resolve(epoch, (claim.claimed_at, claim.id)),
             }
         }
+        dueline_failpoints::reached("relay.produced.all");
     }
 
     fn send(&self, producer: &Producer<Ticket>, record: Record<'_>, ticket: Ticket) {
@@ -205,6 +207,7 @@ impl Publisher {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             self.not_written(refused.ticket, &refused.error);
         }
+        dueline_failpoints::reached("relay.produced.one");
     }
 
     fn not_written(&self, ticket: Ticket, error: &KafkaError) {
@@ -233,6 +236,7 @@ impl Publisher {
     }
 
     fn take_reports(&self, reports: &mut Vec<Report<Ticket>>) {
+        dueline_failpoints::reached("relay.reported");
         self.in_flight.fetch_sub(reports.len(), Ordering::Relaxed);
         let now = Instant::now();
         {
@@ -267,6 +271,7 @@ impl Publisher {
                 }
             }
         }
+        dueline_failpoints::reached("relay.confirmed");
         for report in reports.drain(..) {
             if let Outcome::NotWritten { error } = report.outcome {
                 self.not_written(report.ticket, &error);

@@ -194,6 +194,7 @@ async fn incarnations(shared: &Arc<Shared>, stop: &CancellationToken) -> Result<
 async fn register(shared: &Shared) -> Result<(), RelayError> {
     let name = format!("{}:{}", host(), std::process::id());
     let epoch = store::register(&shared.pool, &name, env!("CARGO_PKG_VERSION")).await?;
+    dueline_failpoints::reached("relay.registered");
     tracing::info!(epoch, name, "a new incarnation of this relay");
     shared.begin(epoch);
     Ok(())
@@ -268,10 +269,14 @@ async fn watch_instance(shared: &Shared) -> RelayError {
 async fn drain(shared: &Shared, why: &str) {
     let timeout = shared.config.relay.stop_timeout.saturating_sub(END_TIMEOUT);
     shared.publisher.flush(timeout.max(Duration::from_millis(500))).await;
+    dueline_failpoints::reached("relay.flushed");
     let last = shared.heartbeat(None);
     let end = store::end(&shared.pool, shared.epoch(), why, &last);
     match tokio::time::timeout(END_TIMEOUT, end).await {
-        Ok(Ok(lanes)) => tracing::info!(lanes, "the lanes are given back"),
+        Ok(Ok(lanes)) => {
+            dueline_failpoints::reached("relay.ended");
+            tracing::info!(lanes, "the lanes are given back");
+        }
         Ok(Err(error)) => tracing::warn!(%error, "the lanes could not be given back"),
         Err(_) => tracing::warn!("the lanes could not be given back in time"),
     }

@@ -46,8 +46,10 @@ impl Publisher {
         if !large.is_empty() {
             self.park_oversized(&large).await?;
         }
+        dueline_failpoints::reached("relay.releasing");
         let claims: Vec<(i64, i32)> = plain.iter().map(|r| (r.ticket.id, r.ticket.fence)).collect();
         let released = relay::release(self.sessions.pool(), &claims).await?;
+        dueline_failpoints::reached("relay.released");
         tracing::info!(alarms = released.len(), of = claims.len(), "released: not written");
         let mut returned = locked(&self.returned);
         for release in plain {

@@ -240,6 +240,7 @@ impl Scan {
         }
         let claims = shared.claimed(epoch, ticket, std::mem::take(&mut round.claimed));
         if !claims.is_empty() {
+            dueline_failpoints::reached("relay.claimed");
             let bodies = std::mem::take(&mut round.bodies);
             shared.publisher.produce(epoch, &shared.source(), &claims, bodies, answered);
         }

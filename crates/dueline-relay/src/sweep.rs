@@ -181,6 +181,7 @@ impl Sweep {
         let ids: Vec<i64> = alarms.iter().map(|alarm| alarm.id).collect();
         let subjects = relay::subjects(&shared.pool, &ids).await?;
         let judged = judge(shared, alarms, &subjects).await?;
+        dueline_failpoints::reached("relay.judged");
         let mut extend = Vec::new();
         let mut publish = Vec::new();
         let mut parking = Vec::new();
@@ -199,7 +200,9 @@ impl Sweep {
         let extended: BTreeSet<i64> = if extend.is_empty() {
             BTreeSet::new()
         } else {
-            relay::extend(&shared.pool, &extend).await?.into_iter().collect()
+            let extended = relay::extend(&shared.pool, &extend).await?;
+            dueline_failpoints::reached("relay.extended");
+            extended.into_iter().collect()
         };
         swept.extended += extended.len();
         for (alarm, route, _) in &judged {
@@ -321,6 +324,7 @@ async fn again(shared: &Shared, alarms: &[(i32, Again)]) -> Result<usize, RelayE
                 return Err(error.into());
             }
         };
+        dueline_failpoints::reached("relay.reclaimed");
         let claims = shared.claimed(epoch, ticket, claims);
         published += claims.len();
         shared.publish(epoch, &claims).await?;
@@ -334,6 +338,7 @@ pub(crate) async fn park(pool: &Pool, parking: &[Parking]) -> Result<usize, Stor
         return Ok(0);
     }
     let parked = relay::park(pool, parking).await?;
+    dueline_failpoints::reached("relay.parked");
     for task in &parked {
         tracing::error!(
             id = task.id,

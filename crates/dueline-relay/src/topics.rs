@@ -83,6 +83,7 @@ pub(crate) async fn see(shared: &Shared) -> Result<(), RelayError> {
     let found = shared.admin.identify(&names).await?;
     for topic in found.into_iter().flatten() {
         relay::topic_seen(&shared.pool, &topic.name, &topic.topic_id, topic.partitions).await?;
+        dueline_failpoints::reached("relay.topics.seen");
     }
     Ok(())
 }

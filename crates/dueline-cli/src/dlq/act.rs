@@ -196,6 +196,7 @@ impl<'a> Actor<'a> {
                 client::discard(&self.pool, id, generation, who, reason).await?
             }
         };
+        dueline_failpoints::reached("command.replayed");
         Ok(Verdict::of(&receipt))
     }
 
@@ -219,6 +220,7 @@ impl<'a> Actor<'a> {
             return Ok(Verdict::new("already_resent", "it was sent again before", false));
         }
         self.resend(letter, &topic).await?;
+        dueline_failpoints::reached("command.resent");
         dead::note_resent(&self.pool, place, &self.who).await?;
         Ok(Verdict::new("resent", format!("sent to {topic} as it was"), true))
     }

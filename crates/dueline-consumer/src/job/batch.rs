@@ -111,6 +111,7 @@ impl BatchJob {
             let outcome = Outcome::Trouble(error.to_string());
             return BatchReport { finished: Vec::new(), back: vec![message], outcome };
         }
+        dueline_failpoints::reached("consumer.lone.marked");
         let report = self.run(vec![message]).await;
         if report.finished.is_empty() {
             let mark = CrashMark { tries: (mark.tries - 1).max(1), ..mark };

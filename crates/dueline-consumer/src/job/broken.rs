@@ -80,9 +80,11 @@ async fn letter(context: &Context, broken: &Broken) -> Result<Option<String>, St
         let _connection = context.connections.acquire().await;
         now(context.sessions.pool()).await?
     };
+    dueline_failpoints::reached("consumer.broken.found");
     let why = (broken.reason, broken.error.as_str());
     Ok(match context.letters.without_row(record, at, why).await {
         Outcome::Delivered { .. } => {
+            dueline_failpoints::reached("consumer.broken.lettered");
             tracing::error!(
                 topic = &*record.topic,
                 partition = record.partition,

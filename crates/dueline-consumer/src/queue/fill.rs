@@ -75,6 +75,7 @@ impl QueueLoop {
     /// Sorts records of one partition, in their order.
     pub(super) fn sort_all(&mut self, name: &TopicPartition, records: Vec<OwnedRecord>) {
         let Some(assignment) = self.partitions.get(name).map(|p| p.assignment) else { return };
+        dueline_failpoints::reached("consumer.taken");
         for record in records {
             match self.sorter.sort(record, assignment) {
                 Sorted::Task(message) => {

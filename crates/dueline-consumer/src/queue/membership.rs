@@ -73,9 +73,11 @@ impl QueueLoop {
                 waiting.push((names, ack));
                 continue;
             }
+            dueline_failpoints::reached("consumer.revoke.drained");
             self.clear_all_marks(&names).await;
             self.partitions.retain(|name, _| !names.contains(name));
             ack.done();
+            dueline_failpoints::reached("consumer.revoke.acknowledged");
         }
         self.revokes = waiting;
     }
@@ -128,6 +130,7 @@ impl QueueLoop {
             let marks = self.context.marks.clone();
             self.jobs.spawn(async move {
                 let result = marks.write(&unmarked).await;
+                dueline_failpoints::reached("consumer.mark.written");
                 Done::Marked(unmarked, result)
             });
         }
@@ -159,6 +162,7 @@ impl QueueLoop {
                     // A mark below the committed offset says nothing at the next assignment anyway.
                     tracing::debug!(%error, "passed crash marks stay");
                 }
+                dueline_failpoints::reached("consumer.mark.passed");
                 Done::Nothing
             });
         }

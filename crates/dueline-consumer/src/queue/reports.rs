@@ -51,6 +51,7 @@ impl QueueLoop {
                 for taken in taken {
                     self.returned(&taken.partition, taken.assignment, taken.count);
                 }
+                dueline_failpoints::reached("consumer.batch.done");
                 self.finished(report.finished);
                 report.back.into_iter().for_each(|message| self.back(message));
                 self.judge_kind(&kind, report.outcome);

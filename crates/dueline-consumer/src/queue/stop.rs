@@ -25,10 +25,13 @@ impl QueueLoop {
             .filter(|partition| partition.under_way == 0)
             .map(|partition| partition.name.clone())
             .collect();
+        dueline_failpoints::reached("consumer.stop.drained");
         self.clear_all_marks(&clean).await;
+        dueline_failpoints::reached("consumer.stop.unmarked");
         self.revokes.clear();
         let left = end.saturating_duration_since(Instant::now());
         self.leave(left.max(std::time::Duration::from_secs(1))).await;
+        dueline_failpoints::reached("consumer.left");
         self.context.letters.drain(end.saturating_duration_since(Instant::now())).await;
         Ok(())
     }

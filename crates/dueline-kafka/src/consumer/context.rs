@@ -96,6 +96,7 @@ impl GroupContext {
             self.wait_for(&done);
         }
         self.commit_now(consumer, Some(&names));
+        dueline_failpoints::reached("consumer.revoke.committed");
         self.forget(&names);
     }
 
@@ -145,6 +146,7 @@ impl GroupContext {
             self.committed(CommitAnswer { error: Some(code), offsets: Vec::new() });
             return;
         }
+        dueline_failpoints::reached("consumer.offsets.sent");
         let mut state = self.shared.state();
         for (name, offset) in offsets {
             if let Some(partition) = state.partitions.get_mut(&name) {
@@ -174,7 +176,10 @@ impl GroupContext {
         }
         drop(state);
         match failed {
-            None => self.shared.set_error(None),
+            None => {
+                dueline_failpoints::reached("consumer.offsets.committed");
+                self.shared.set_error(None);
+            }
             // Everything in the list had been committed before.
             Some(Code::NoOffset) => {}
             Some(code) => {

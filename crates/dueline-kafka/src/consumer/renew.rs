@@ -75,6 +75,7 @@ impl Renewals {
             );
             return false;
         }
+        dueline_failpoints::reached("consumer.topic.renewed");
         for (name, offset) in &self.renewed {
             tracing::warn!(
                 partition = %name, offset,

@@ -124,8 +124,12 @@ impl Batch<'_> {
         already_moved: usize,
     ) -> Result<Run, Trouble> {
         tasks.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        dueline_failpoints::reached("consumer.statement.next");
         let error = match whole(connection, self, handler.sql(), tasks, already_moved).await {
-            Ok(answer) => return Ok(Run::Committed(fates(tasks, &answer))),
+            Ok(answer) => {
+                dueline_failpoints::reached("consumer.statement.done");
+                return Ok(Run::Committed(fates(tasks, &answer)));
+            }
             Err(error) => error,
         };
         if error.sqlstate().as_deref() == Some("DLM01") {
@@ -151,11 +155,13 @@ impl Batch<'_> {
         let name = Uuid::new_v4().simple().to_string();
         let admitted = admit(&mut tx, tasks, &name, self.role).await;
         let admitted = admitted.map_err(|e| Trouble::ours(&e))?;
+        dueline_failpoints::reached("consumer.admitted");
         let (ready, rest) = tasks.split_at(admitted.ready);
         let (known, rest) = rest.split_at(admitted.known);
         let (early, stale) = rest.split_at(admitted.early);
 
         let verdicts = apply(&mut tx, effect, ready, &admitted.before).await?;
+        dueline_failpoints::reached("consumer.acted");
         let outcomes: Vec<(&Task, &'static str)> = ready
             .iter()
             .zip(&verdicts)
@@ -163,6 +169,7 @@ impl Batch<'_> {
             .chain(known.iter().map(|t| (t, "known")))
             .collect();
         let settled = settle(&mut tx, &outcomes, &name).await?;
+        dueline_failpoints::reached("consumer.settled");
         let moved: Vec<i64> = ready.iter().map(|t| t.id).filter(|id| !settled.has(*id)).collect();
         if !moved.is_empty() {
             tx.rollback().await.map_err(|e| Trouble::ours(&e.into()))?;
@@ -175,7 +182,9 @@ impl Batch<'_> {
             ("settle", already_moved),
         ];
         finish(&mut tx, self.queue, early, stops).await.map_err(|e| Trouble::ours(&e))?;
+        dueline_failpoints::reached("consumer.committing");
         commit(sessions.pool(), tx, ready).await?;
+        dueline_failpoints::reached("consumer.committed");
 
         let mut fates = HashMap::with_capacity(tasks.len());
         for (task, outcome) in &outcomes {
@@ -234,9 +243,13 @@ async fn fate_of_commit(pool: &Pool, error: &StoreError, tasks: &[Task]) -> Opti
     if !error.is_connection_lost() || tasks.is_empty() {
         return None;
     }
+    dueline_failpoints::reached("consumer.commit.unknown");
     for _ in 0..MAX_LOOKUPS {
         match standings(pool, tasks).await {
-            Ok(all) => return all.iter().all(|s| s.state != "live").then_some(all),
+            Ok(all) => {
+                dueline_failpoints::reached("consumer.commit.looked_up");
+                return all.iter().all(|s| s.state != "live").then_some(all);
+            }
             Err(look_up) => tracing::warn!(error = %look_up, "a COMMIT cannot be looked up"),
         }
     }

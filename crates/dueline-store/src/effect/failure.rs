@@ -67,6 +67,7 @@ async fn fail_once(
 ) -> Result<Vec<FailedTask>, StoreError> {
     let mut tx = pool.begin().await?;
     let rows = record(&mut tx, failures).await?;
+    dueline_failpoints::reached("consumer.failure.recorded");
     let mut failed = Vec::with_capacity(rows.len());
     let mut dead: Vec<(i64, Reason)> = Vec::new();
     for (ord, complete, generation, attempt) in rows {
@@ -89,6 +90,7 @@ async fn fail_once(
         }
     }
     tx.commit().await?;
+    dueline_failpoints::reached("consumer.failure.written");
     Ok(failed)
 }
 

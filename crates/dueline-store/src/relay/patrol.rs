@@ -111,6 +111,7 @@ pub async fn purge(pool: &Pool, purge: &Purge) -> Result<Purged, StoreError> {
         sqlx::query(include_str!("../../sql/relay/patrol_fold.sql")).execute(&mut *tx).await?;
         purge_relays(&mut tx).await?;
     }
+    dueline_failpoints::reached("relay.patrol.deleted");
     tx.commit().await?;
     Ok(done)
 }
