@@ -9,6 +9,7 @@ use dueline_testkit::{checker, faketime};
 use tokio::time::Instant;
 
 use crate::evidence::Archive;
+use crate::nemesis::points::{self, PointPlan};
 use crate::nemesis::{self, FaultLog, Missing, Plan};
 use crate::outcome::{self, Known, Outcome};
 use crate::stage::{Ended, SmallDisk, Stage, StageOptions};
@@ -35,6 +36,8 @@ pub struct Options {
     pub faults: usize,
     /// Only faults whose kind contains this text.
     pub only: Option<String>,
+    /// Instead of drawn faults: fail points.
+    pub fail_points: Option<PointPlan>,
     /// Where the outcome is written as JSON.
     pub json: Option<PathBuf>,
 }
@@ -46,6 +49,8 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<bool> {
     let began = Instant::now();
     let (missing, left_out, disk_mib) = what_is_missing(options.tasks);
+    // No fail point fills the disk.
+    let disk_mib = if options.fail_points.is_some() { 0 } else { disk_mib };
     let stage = Stage::start(StageOptions { disk_mib, ..StageOptions::default() }).await?;
     say(began, &format!("seed {}; two relays and two consumers are ready", options.seed));
     let (archive, log) = (Arc::new(Archive::default()), Arc::new(FaultLog::default()));
@@ -111,18 +116,26 @@ async fn play(
         let (url, pace, seed) = (stage.client_url().to_owned(), pace.clone(), options.seed);
         async move { workload::run(seed, &url, pace).await }
     });
-    nemesis::run(plan, stage, archive, log).await;
-    tokio::time::sleep_until(began + time).await;
+    let mut problems = match &options.fail_points {
+        Some(points) => points::run(points, options.seed, stage, archive, log).await,
+        None => {
+            nemesis::run(plan, stage, archive, log).await;
+            tokio::time::sleep_until(began + time).await;
+            Vec::new()
+        }
+    };
     let took = began.elapsed();
     pace.end();
     let calls = clients.await??;
     say(began, "the last fault is healed; waiting until everything is done");
     let rest = Instant::now();
-    let (mut problems, mut drained) = (Vec::new(), None);
-    match at_rest(stage).await {
-        Ok(()) => drained = Some(rest.elapsed()),
-        Err(error) => problems.push(format!("it does not come to rest: {error:#}")),
-    }
+    let drained = match at_rest(stage).await {
+        Ok(()) => Some(rest.elapsed()),
+        Err(error) => {
+            problems.push(format!("it does not come to rest: {error:#}"));
+            None
+        }
+    };
     Ok((calls, took, drained, problems))
 }
 
@@ -187,10 +200,12 @@ fn panics(stage: &Stage) -> Result<Vec<String>> {
 /// The command that does the same again.
 fn again(options: &Options) -> String {
     let Options { seed, seconds, tasks, faults, only, .. } = options;
+    let pace = format!("./scripts/campaign --seed {seed} --seconds {seconds} --tasks {tasks}");
+    if let Some(points) = &options.fail_points {
+        return format!("{pace} {points}");
+    }
     let only = only.as_ref().map(|only| format!(" --only \"{only}\"")).unwrap_or_default();
-    format!(
-        "./scripts/campaign --seed {seed} --seconds {seconds} --tasks {tasks} --faults {faults}{only}"
-    )
+    format!("{pace} --faults {faults}{only}")
 }
 
 /// Copies the processes' logs to where they outlive the stage.

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser};
 use dueline_campaign::campaign::{self, Options};
 use dueline_campaign::clock;
+use dueline_campaign::nemesis::points::PointPlan;
 use dueline_testkit::verdict;
 
 /// Real processes under real faults, and the judgement of what came of it: a private PostgreSQL and
@@ -31,6 +33,13 @@ struct Arguments {
     /// Only faults whose kind, as the table names it, contains this text.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Instead of drawn faults: kills a process at each fail point once, `all` of them or those with this
+    /// beginning. Takes as long as it takes; --seconds and --tasks give the clients' pace.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["faults", "only"])]
+    fail_points: Option<String>,
+    /// Then also delays each beyond lease and poll interval, and kills at so many pairs of them.
+    #[arg(long, value_name = "N", requires = "fail_points")]
+    pairs: Option<usize>,
     /// Writes the outcome to this file, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -39,6 +48,11 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let seconds = arguments.seconds;
+    let plan = |which: &String| PointPlan::new(which, arguments.pairs);
+    let fail_points = match arguments.fail_points.as_ref().map(plan).transpose() {
+        Ok(fail_points) => fail_points,
+        Err(error) => Arguments::command().error(ErrorKind::ValueValidation, error).exit(),
+    };
     let options = Options {
         // A day's number: everybody who runs it today runs the same.
         seed: arguments.seed.unwrap_or(clock::now().0.unsigned_abs() / 86_400_000_000),
@@ -46,6 +60,7 @@ fn main() -> ExitCode {
         tasks: arguments.tasks.unwrap_or(u32::try_from(seconds * 80).unwrap_or(u32::MAX)),
         faults: arguments.faults.unwrap_or(usize::try_from(seconds * 2 / 5).unwrap_or(usize::MAX)),
         only: arguments.only,
+        fail_points,
         json: arguments.json,
     };
     verdict::run("the campaign", campaign::run(options))

@@ -34,6 +34,17 @@ impl Role {
         }
     }
 
+    /// The other one of its kind.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Relay1 => Self::Relay2,
+            Self::Relay2 => Self::Relay1,
+            Self::Consumer1 => Self::Consumer2,
+            Self::Consumer2 => Self::Consumer1,
+        }
+    }
+
     /// Whether it is a relay.
     #[must_use]
     pub fn is_relay(self) -> bool {

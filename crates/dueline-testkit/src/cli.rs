@@ -51,8 +51,21 @@ impl Output {
 /// # Errors
 /// When it cannot be started, or takes longer than a minute.
 pub async fn run(config: &Path, arguments: &[&str]) -> Result<Output> {
+    run_with(config, arguments, &[]).await
+}
+
+/// [`run`] with more environment variables.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    config: &Path,
+    arguments: &[&str],
+    environment: &[(String, String)],
+) -> Result<Output> {
     let mut command = tokio::process::Command::new(process::binary("dueline")?);
     command.arg("--config").arg(config).args(arguments).kill_on_drop(true);
+    command.envs(environment.iter().cloned());
     command.stdin(std::process::Stdio::null());
     let output = tokio::time::timeout(TIMEOUT, command.output())
         .await

@@ -16,7 +16,7 @@ use crate::stage::{MAX_POLL, Stage};
 /// The most that a process may take to end after SIGTERM: its `stop_timeout`, and some more.
 const TERM_TIMEOUT: Duration = Duration::from_secs(20);
 /// What a client says to commit.
-const COMMIT: &[u8] = b"COMMIT";
+pub(super) const COMMIT: &[u8] = b"COMMIT";
 /// PostgreSQL's message Execute, of the nameless portal and without a limit of rows.
 const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
 /// How long a cut at a COMMIT waits for one.
@@ -174,7 +174,10 @@ async fn wire(
     Ok(())
 }
 
-async fn cut_after(proxy: &dueline_testkit::proxy::TcpProxy, needle: &[u8]) -> Result<()> {
+pub(super) async fn cut_after(
+    proxy: &dueline_testkit::proxy::TcpProxy,
+    needle: &[u8],
+) -> Result<()> {
     proxy.cut_after(needle);
     let struck =
         dueline_testkit::wait::until("a COMMIT", COMMIT_PATIENCE, async || Ok(proxy.has_cut()))

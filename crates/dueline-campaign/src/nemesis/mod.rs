@@ -5,6 +5,7 @@ mod broker;
 mod database;
 mod fault;
 mod hands;
+pub mod points;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -120,12 +121,16 @@ impl FaultLog {
     }
 
     fn begin(&self, fault: Fault) -> usize {
+        self.begin_named(fault.kind(), format!("{fault:?}"))
+    }
+
+    fn begin_named(&self, kind: String, fault: String) -> usize {
         self.with(|faults| {
             let number = faults.len() + 1;
             faults.push(Done {
                 number,
-                kind: fault.kind(),
-                fault: format!("{fault:?}"),
+                kind,
+                fault,
                 began_at: clock::now(),
                 healed_at: None,
                 recovered_at: None,

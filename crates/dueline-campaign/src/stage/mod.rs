@@ -4,6 +4,7 @@
 //! of them alone. What is stopped by a fault stays down until the fault starts it again; what ends by
 //! itself is started again by [`Stage::supervise`], as any service manager would.
 
+mod armed;
 mod set_up;
 mod settings;
 
@@ -279,13 +280,7 @@ impl Stage {
     /// # Errors
     /// When it cannot be started.
     pub async fn start_process(&self, role: Role, environment: &[(String, String)]) -> Result<()> {
-        let mut slot = self.slot(role).await;
-        slot.service.kill();
-        let mut program = slot.program.clone();
-        program.environment.extend(environment.iter().cloned());
-        slot.service = program.start()?;
-        slot.held = false;
-        Ok(())
+        self.start_as(role, environment, false).await
     }
 
     /// Waits until a process says that it is ready.
