@@ -115,7 +115,7 @@ impl Provocation {
         while !*is_over.borrow() {
             let round = async {
                 if let Err(error) = Box::pin(self.round(strike)).await {
-                    eprintln!("         {} beside {}: {error:#}", format!("{self:?}"), strike.role);
+                    eprintln!("         {self:?} beside {}: {}", strike.role, error.root_cause());
                 }
             };
             if self == Self::TopicRecreated {
@@ -251,5 +251,21 @@ impl Tour<'_> {
         }
         producer.close(ASK).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_provocation_leads_to_a_point_that_there_is() {
+        let used: HashSet<String> =
+            POINTS.iter().map(|point| format!("{:?}", Provocation::of(point.name))).collect();
+        assert_eq!(used.len(), 12, "{used:?}");
+        assert_eq!(Provocation::of("consumer.lone.marked"), Provocation::Suspicion);
+        assert!(POINTS.iter().any(|point| point.name == MARKED));
     }
 }
