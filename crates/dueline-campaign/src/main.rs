@@ -33,9 +33,9 @@ struct Arguments {
     /// Only faults whose kind, as the table names it, contains this text.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Instead of drawn faults: kills a process at each fail point once, `all` of them or those with this
-    /// beginning. Takes as long as it takes; --seconds and --tasks give the clients' pace.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["faults", "only"])]
+    /// Instead of drawn faults: kills a process at each fail point once, `all` of them or those whose names
+    /// begin so (several: with commas). Takes as long as it takes; --seconds and --tasks give the clients' pace.
+    #[arg(long, value_name = "NAMES", conflicts_with_all = ["faults", "only"])]
     fail_points: Option<String>,
     /// Then also delays each beyond lease and poll interval, and kills at so many pairs of them.
     #[arg(long, value_name = "N", requires = "fail_points")]

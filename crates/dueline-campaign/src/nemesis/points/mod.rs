@@ -70,7 +70,7 @@ pub struct PointPlan {
 }
 
 impl PointPlan {
-    /// `which`: `all`, a name, or the beginning of names such as `consumer.stop`.
+    /// `which`: `all`, or beginnings of names such as `relay.claimed,consumer.stop`.
     ///
     /// # Errors
     /// When no point is called so, or this build has none.
@@ -80,10 +80,14 @@ impl PointPlan {
             "this campaign was built without fail points: build the workspace with `--features \
              dueline-campaign/fail-points`, as ./scripts/campaign does"
         );
-        let wanted = |point: &&Point| which == "all" || point.name.starts_with(which);
-        let points: Vec<&'static Point> = POINTS.iter().filter(wanted).collect();
-        let names = || POINTS.iter().map(|point| point.name).collect::<Vec<_>>().join(" ");
-        ensure!(!points.is_empty(), "there is no fail point `{which}`; there are: {}", names());
+        let begins = |point: &Point, name: &str| name == "all" || point.name.starts_with(name);
+        for name in which.split(',') {
+            let names = || POINTS.iter().map(|point| point.name).collect::<Vec<_>>().join(" ");
+            let known = !name.is_empty() && POINTS.iter().any(|point| begins(point, name));
+            ensure!(known, "there is no fail point `{name}`; there are: {}", names());
+        }
+        let wanted = |point: &&Point| which.split(',').any(|name| begins(point, name));
+        let points = POINTS.iter().filter(wanted).collect();
         Ok(Self { which: which.to_owned(), pairs, points })
     }
 
@@ -194,7 +198,9 @@ mod tests {
         assert_eq!(PointPlan::new("all", None).expect("all").points.len(), POINTS.len());
         assert_eq!(PointPlan::new("relay.claimed", None).expect("one").points.len(), 1);
         assert!(PointPlan::new("consumer.stop", None).expect("some").points.len() > 1);
-        let error = PointPlan::new("relay.nowhere", None).expect_err("no such point");
+        let two = PointPlan::new("relay.claimed,consumer.left", None).expect("two");
+        assert_eq!(two.points.len(), 2);
+        let error = PointPlan::new("relay.claimed,relay.nowhere", None).expect_err("no such point");
         assert!(error.to_string().contains("relay.claimed"), "{error}");
     }
 }

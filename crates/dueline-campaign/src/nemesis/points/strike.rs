@@ -44,8 +44,10 @@ impl Strike<'_> {
         numbers.into_iter().for_each(|number| log.heal(number, &result));
         let names: Vec<&str> = self.points.iter().map(|point| point.name).collect();
         let (names, seconds) = (names.join(", then "), began.elapsed().as_secs_f64());
-        eprintln!("         {} {} at {names} ({seconds:.1} s)", self.role, self.action);
-        result.err().map(|error| format!("fail point {names}: {error:#}"))
+        let failed = result.err().map(|error| format!("fail point {names}: {error:#}"));
+        let failing = if failed.is_some() { ": FAILED" } else { "" };
+        eprintln!("         {} {} at {names} ({seconds:.1} s){failing}", self.role, self.action);
+        failed
     }
 
     /// Starts the process with the order, and sees to it that it gets there.
