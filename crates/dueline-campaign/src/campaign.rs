@@ -12,6 +12,7 @@ use crate::evidence::Archive;
 use crate::nemesis::points::{self, PointPlan};
 use crate::nemesis::{self, FaultLog, Missing, Plan};
 use crate::outcome::{self, Known, Outcome};
+use crate::planted::{self, Bug};
 use crate::stage::{Ended, SmallDisk, Stage, StageOptions};
 use crate::workload::{self, Pace};
 use crate::{Role, monitor, parcels};
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const PANICKED: &str = "101";
 
 /// What the command line asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What everything is drawn from.
     pub seed: u64,
@@ -38,20 +39,40 @@ pub struct Options {
     pub only: Option<String>,
     /// Instead of drawn faults: fail points.
     pub fail_points: Option<PointPlan>,
+    /// A bug that every process and the database have.
+    pub planted: Option<&'static Bug>,
     /// Where the outcome is written as JSON.
     pub json: Option<PathBuf>,
 }
 
-/// Runs one. Returns whether everything holds.
+/// Runs one, and says what came of it. Returns whether everything holds.
 ///
 /// # Errors
 /// When a service does not start or does not come back.
 pub async fn run(options: Options) -> Result<bool> {
+    let outcome = hold(&options).await?;
+    outcome.print();
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&outcome)?;
+        std::fs::write(path, json + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(outcome.holds)
+}
+
+/// Runs one.
+///
+/// # Errors
+/// When a service does not start or does not come back.
+pub async fn hold(options: &Options) -> Result<Outcome> {
     let began = Instant::now();
     let (missing, left_out, disk_mib) = what_is_missing(options.tasks);
-    // No fail point fills the disk.
-    let disk_mib = if options.fail_points.is_some() { 0 } else { disk_mib };
-    let stage = Stage::start(StageOptions { disk_mib, ..StageOptions::default() }).await?;
+    let stage = match (options.planted, &options.fail_points) {
+        (Some(bug), _) => Stage::start(bug.stage()).await?,
+        // No fail point fills the disk.
+        (None, Some(_)) => Stage::start(StageOptions::default()).await?,
+        (None, None) => Stage::start(StageOptions { disk_mib, ..StageOptions::default() }).await?,
+    };
     say(began, &format!("seed {}; two relays and two consumers are ready", options.seed));
     let (archive, log) = (Arc::new(Archive::default()), Arc::new(FaultLog::default()));
     let supervised = Box::pin(stage.supervise());
@@ -70,7 +91,7 @@ pub async fn run(options: Options) -> Result<bool> {
         missing,
         only: options.only.clone(),
     };
-    let played = Box::pin(play(&options, plan, &stage, &archive, &log));
+    let played = Box::pin(play(options, plan, &stage, &archive, &log));
     let (calls, took, drained, mut problems) = tokio::select! {
         played = played => played?,
         ended = supervised => anyhow::bail!("the supervisor ended: {ended:?}"),
@@ -83,20 +104,14 @@ pub async fn run(options: Options) -> Result<bool> {
     problems.extend(panics(&stage)?);
     say(began, "judging V1 to V9");
     let evidence = outcome::evidence(&stage, &archive, calls).await?;
-    let command = again(&options);
+    let command = again(options);
     let (seed, faults) = (options.seed, log.all());
     let known = Known { seed, command, took, left_out, faults, drained, problems };
     let outcome = Outcome::of(&stage, &evidence, known).await?;
-    outcome.print();
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&outcome)?;
-        std::fs::write(path, json + "\n")
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if !outcome.holds {
+    if !outcome.holds && options.planted.is_none() {
         keep_logs(&stage, options.seed)?;
     }
-    Ok(outcome.holds)
+    Ok(outcome)
 }
 
 type Played = (Vec<checker::Call>, Duration, Option<Duration>, Vec<String>);
@@ -129,7 +144,8 @@ async fn play(
     let calls = clients.await??;
     say(began, "the last fault is healed; waiting until everything is done");
     let rest = Instant::now();
-    let drained = match at_rest(stage).await {
+    let patience = options.planted.map_or(REST, |_| planted::REST);
+    let drained = match at_rest(stage, patience).await {
         Ok(()) => Some(rest.elapsed()),
         Err(error) => {
             problems.push(format!("it does not come to rest: {error:#}"));
@@ -140,8 +156,8 @@ async fn play(
 }
 
 /// Waits until no task is live, every death has its letter, and every message is passed.
-async fn at_rest(stage: &Stage) -> Result<()> {
-    let end = Instant::now() + REST;
+async fn at_rest(stage: &Stage, patience: Duration) -> Result<()> {
+    let end = Instant::now() + patience;
     loop {
         let unsettled = sqlx::query_scalar(include_str!("../sql/outcome/unsettled.sql"));
         let unsettled: i64 = unsettled.fetch_one(stage.pool()).await?;

@@ -4,6 +4,7 @@
 //! * [`stage`]: PostgreSQL, Kafka, two relays, two consumers, and a proxy before every connection;
 //! * [`workload`]: the clients, and what they were told;
 //! * [`nemesis`]: the faults, drawn from a seed;
+//! * [`planted`]: bugs of the product on purpose, each of which the judgement must find;
 //! * [`outcome`]: the evidence, its judgement, and the story of each task that breaks an invariant;
 //! * [`parcels`]: the handler in Rust that the consumers link.
 
@@ -14,6 +15,7 @@ pub mod monitor;
 pub mod nemesis;
 pub mod outcome;
 pub mod parcels;
+pub mod planted;
 pub mod role;
 pub mod stage;
 pub mod workload;

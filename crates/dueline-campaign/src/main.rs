@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser};
 use dueline_campaign::campaign::{self, Options};
-use dueline_campaign::clock;
 use dueline_campaign::nemesis::points::PointPlan;
+use dueline_campaign::{clock, planted};
 use dueline_testkit::verdict;
 
 /// Real processes under real faults, and the judgement of what came of it: a private PostgreSQL and
@@ -40,6 +40,10 @@ struct Arguments {
     /// Then also delays each beyond lease and poll interval, and kills at so many pairs of them.
     #[arg(long, value_name = "N", requires = "fail_points")]
     pairs: Option<usize>,
+    /// Instead: plants bugs in the product, `all`, those of `today` or the one of this name. Each must be
+    /// caught by the judgement, within a minute or so.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["faults", "only", "fail_points"])]
+    planted: Option<String>,
     /// Writes the outcome to this file, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -53,14 +57,19 @@ fn main() -> ExitCode {
         Ok(fail_points) => fail_points,
         Err(error) => Arguments::command().error(ErrorKind::ValueValidation, error).exit(),
     };
+    // A day's number: everybody who runs it today runs the same.
+    let seed = arguments.seed.unwrap_or(clock::now().0.unsigned_abs() / 86_400_000_000);
+    if let Some(which) = arguments.planted {
+        return verdict::run("the campaign", async move { planted::run(&which, seed).await });
+    }
     let options = Options {
-        // A day's number: everybody who runs it today runs the same.
-        seed: arguments.seed.unwrap_or(clock::now().0.unsigned_abs() / 86_400_000_000),
+        seed,
         seconds,
         tasks: arguments.tasks.unwrap_or(u32::try_from(seconds * 80).unwrap_or(u32::MAX)),
         faults: arguments.faults.unwrap_or(usize::try_from(seconds * 2 / 5).unwrap_or(usize::MAX)),
         only: arguments.only,
         fail_points,
+        planted: None,
         json: arguments.json,
     };
     verdict::run("the campaign", campaign::run(options))

@@ -62,6 +62,9 @@ impl Letters {
         let (id, generation) = (task.id, failed.generation);
         self.tasks.spawn(async move {
             let _slot = slot;
+            if dueline_failpoints::planted("letter-noted-before-it-is-sent") {
+                return own.stamp(id, generation).await;
+            }
             match own.send(&letter, &record).await {
                 Outcome::Delivered { .. } => {
                     dueline_failpoints::reached("consumer.letter.sent");

@@ -46,6 +46,9 @@ impl OffsetTracker {
             return;
         };
         self.outstanding[index].1 = true;
+        if dueline_failpoints::planted("offset-over-a-hole") {
+            self.outstanding.iter_mut().take(index).for_each(|(_, finished)| *finished = true);
+        }
         while let Some((passed, true)) = self.outstanding.front().copied() {
             self.outstanding.pop_front();
             // A record that was passed before a rewind is passed again: never step back.

@@ -163,7 +163,8 @@ impl Scan {
         if budget < MIN_BUDGET {
             return Ok(Step::Held(relay.busy_pause_max));
         }
-        let back = self.rest.allows(Instant::now());
+        let back =
+            self.rest.allows(Instant::now()) && !dueline_failpoints::planted("watermark-alone");
         let cursors = self.cursors(shared, back);
         if cursors.is_empty() {
             return Ok(Step::Idle(relay.poll_pause, Then::Look));

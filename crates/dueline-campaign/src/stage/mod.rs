@@ -47,6 +47,8 @@ pub struct StageOptions {
     pub environment: Vec<(Role, String, String)>,
     /// Values of the configuration that replace the campaign's, such as `relay.lease`.
     pub settings: Vec<(String, Value)>,
+    /// Texts of the database's functions that are replaced: planted bugs.
+    pub cuts: Vec<crate::planted::Cut>,
     /// Size of the disk that holds the database's tables, in MiB; 0 leaves them on the usual one.
     pub disk_mib: u32,
 }
@@ -59,6 +61,7 @@ impl Default for StageOptions {
             consumer_binary: "dueline-campaign-consumer".to_owned(),
             environment: Vec::new(),
             settings: Vec::new(),
+            cuts: Vec::new(),
             disk_mib: 0,
         }
     }

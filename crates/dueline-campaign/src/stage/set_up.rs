@@ -49,6 +49,7 @@ pub async fn set_up(options: StageOptions) -> Result<Stage> {
     sqlx::raw_sql(ROW_RULES).execute(&pool).await?;
     sqlx::raw_sql(include_str!("../../sql/shop.sql")).execute(&pool).await?;
     cli::run(&config_path, &["apply"]).await?.ok()?;
+    crate::planted::cut(&pool, &options.cuts).await?;
 
     let mut wires = Vec::new();
     for kafka in kafka_proxies {

@@ -269,7 +269,7 @@ impl BatchJob {
                 continue;
             };
             observe::failure(&self.labels, &task, row, &failure.error, reason);
-            if row.died_at.is_some()
+            if (row.died_at.is_some() || dueline_failpoints::planted("letter-before-the-row"))
                 && let Some(origin) = self.heads.get(&task.id)
             {
                 let why = (reason, failure.error.as_str());

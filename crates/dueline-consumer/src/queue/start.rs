@@ -88,6 +88,11 @@ impl QueueLoop {
             })
             .collect();
         self.tiers[tier].start(now);
+        if dueline_failpoints::planted("offset-before-commit") {
+            for record in messages.iter().map(|message| &message.origin.record) {
+                self.consumer.mark_finished(&record.topic_partition(), record.offset);
+            }
+        }
         let kind = Arc::clone(kind);
         self.jobs.spawn(async move {
             Done::Batch { tier: Some(tier), kind, taken, report: job.run(messages).await }
@@ -136,7 +141,8 @@ impl QueueLoop {
         partition.marked = Some(mark.offset);
         partition.under_way += 1;
         let taken = vec![Taken { partition: name, assignment: partition.assignment, count: 1 }];
-        let condemned = mark.tries > self.context.crash_limit;
+        let condemned = mark.tries > self.context.crash_limit
+            && !dueline_failpoints::planted("crash-limit-ignored");
         let kind = Arc::clone(kind);
         self.jobs.spawn(async move {
             let report = if condemned {

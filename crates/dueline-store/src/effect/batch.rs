@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::SqlHandler;
 use super::handler::{Effect, Failure, Handling, Task, Trouble, Verdict};
-use super::steps::{Answer, Standing, admit, finish, role, settle, standings, whole};
+use super::steps::{Answer, Standing, admit, finish, name_again, role, settle, standings, whole};
 use crate::{Pool, Sessions, StoreError};
 
 /// How often a batch is run again without the tasks that moved.
@@ -156,11 +156,16 @@ impl Batch<'_> {
         let admitted = admit(&mut tx, tasks, &name, self.role).await;
         let admitted = admitted.map_err(|e| Trouble::ours(&e))?;
         dueline_failpoints::reached("consumer.admitted");
+        if dueline_failpoints::planted("dedupe-in-another-transaction") {
+            tx.commit().await.map_err(|e| Trouble::ours(&e.into()))?;
+            tx = connection.begin().await.map_err(|e| Trouble::ours(&e.into()))?;
+            name_again(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
+        }
         let (ready, rest) = tasks.split_at(admitted.ready);
         let (known, rest) = rest.split_at(admitted.known);
         let (early, stale) = rest.split_at(admitted.early);
 
-        let verdicts = apply(&mut tx, effect, ready, &admitted.before).await?;
+        let verdicts = apply(&mut tx, sessions, effect, ready, &admitted.before).await?;
         dueline_failpoints::reached("consumer.acted");
         let outcomes: Vec<(&Task, &'static str)> = ready
             .iter()
@@ -199,6 +204,7 @@ impl Batch<'_> {
 /// Step 3: the handler, as its own role, which step 2 took on; then back to who we were `before`.
 async fn apply(
     tx: &mut PgConnection,
+    sessions: &Sessions,
     effect: &dyn Effect,
     ready: &[Task],
     before: &str,
@@ -206,7 +212,12 @@ async fn apply(
     if ready.is_empty() {
         return Ok(Vec::new());
     }
-    let verdicts = effect.apply(tx, ready).await?;
+    let verdicts = if dueline_failpoints::planted("effect-in-another-transaction") {
+        let mut apart = sessions.take().await.map_err(|e| Trouble::ours(&e))?;
+        effect.apply(&mut apart, ready).await?
+    } else {
+        effect.apply(tx, ready).await?
+    };
     if verdicts.len() != ready.len() {
         return Err(Trouble::Contract(format!(
             "the handler answered {} verdicts for {} tasks",

@@ -90,6 +90,12 @@ pub(super) async fn admit(
     Ok(Admitted { ready, known, early, before: row.try_get("before")? })
 }
 
+/// Gives another transaction the name of the first, for the planted bug that has two.
+pub(super) async fn name_again(tx: &mut PgConnection, name: &str) -> Result<(), StoreError> {
+    sqlx::query("select set_config('dueline.effect', $1, true)").bind(name).execute(tx).await?;
+    Ok(())
+}
+
 /// Back from the handlers' role.
 pub(super) async fn role(tx: &mut PgConnection, role: &str) -> Result<(), StoreError> {
     let back = sqlx::query(include_str!("../../sql/effect/role.sql")).bind(role).bind("off");
