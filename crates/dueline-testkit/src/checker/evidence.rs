@@ -36,6 +36,9 @@ pub struct Evidence {
     pub contradictions: Vec<String>,
     /// Business objects that were judged for that.
     pub business_objects: usize,
+    /// What tasks fail with by themselves: a failure whose reason contains none of these was an outage. Not
+    /// judged when there are none.
+    pub own_failures: Vec<&'static str>,
 }
 
 /// A row of `dueline.task`.
@@ -108,6 +111,8 @@ pub struct Event {
     pub generation: i32,
     /// Failed attempts after.
     pub attempt: i32,
+    /// Why, if it failed.
+    pub error: Option<String>,
 }
 
 /// A record of a tier topic.

@@ -162,6 +162,7 @@ async fn events(pool: &PgPool) -> Result<Vec<Event>> {
             to: state(row.try_get("to_state")?)?,
             generation: row.try_get("generation")?,
             attempt: row.try_get("attempt")?,
+            error: row.try_get("error")?,
         })
     };
     rows.iter().map(event).collect()

@@ -245,6 +245,9 @@ fn v6(index: &Index) -> Finding {
         finding.look_at(Some(key_of(task)), wrong_death(task, &letters));
         let wrong = wrong_attempts(task, index.events_of(task.id));
         finding.look_at(Some(key_of(task)), wrong);
+        let own = &index.evidence.own_failures;
+        let wrong = index.events_of(task.id).iter().find_map(|event| outage(task, event, own));
+        finding.look_at(Some(key_of(task)), wrong);
     }
     for (id, generation) in &letters {
         let died =
@@ -272,6 +275,13 @@ fn wrong_death(task: &Task, letters: &HashSet<(i64, i32)>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// An attempt is charged for a failure of the task's own, and for no outage.
+fn outage(task: &Task, event: &Event, own: &[&str]) -> Option<String> {
+    let error = event.error.as_deref().filter(|_| event.step == "fail" && !own.is_empty())?;
+    let charged = || format!("{} was charged for an outage: {error}", name(task));
+    (!own.iter().any(|text| error.contains(text))).then(charged)
 }
 
 /// The attempts on the row are the failures since it was last made live.

@@ -30,7 +30,8 @@ fn task(id: i64, state: TaskState) -> Task {
 
 fn event(task_id: i64, step: &str, to: TaskState, generation: i32, attempt: i32) -> Event {
     let from = Some(TaskState::Live);
-    Event { task_id, step: step.into(), from, to: Some(to), generation, attempt }
+    let error = (step == "fail").then(|| "the gateway did not answer".to_owned());
+    Event { task_id, step: step.into(), from, to: Some(to), generation, attempt, error }
 }
 
 fn published(id: i64, offset: i64) -> Published {
@@ -147,6 +148,7 @@ fn v6_death_letter_and_attempts() {
     caught("V6", |e| e.letters.clear());
     caught("V6", |e| e.letters.push(Letter { task: Some((1, 1)), origin: None }));
     caught("V6", |e| e.tasks[3].attempt = 2);
+    caught("V6", |e| e.own_failures = vec!["the card is blocked"]);
     caught("V6", |e| e.tasks[0].stranded = e.tasks[3].stranded.clone());
     caught("V6", |e| {
         if let Some(row) = &mut e.tasks[3].stranded {
