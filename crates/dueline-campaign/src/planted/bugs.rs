@@ -25,7 +25,7 @@ pub static CONTROL: Bug = Bug {
 
 /// All of them. A guard that another one stands in for is taken away together with it: docs/model.md says
 /// which those are, and docs/reliability.md why some bugs that look bad break nothing.
-pub static BUGS: [Bug; 17] = [
+pub static BUGS: [Bug; 18] = [
     Bug {
         name: "settle-without-generation-guard",
         does: "finishes a task whatever was asked of it since",
@@ -128,6 +128,13 @@ pub static BUGS: [Bug; 17] = [
         name: "effect-in-another-transaction",
         does: "commits the effect before task and dedupe row",
         breaks: &["V2"],
+        ..USUAL
+    },
+    Bug {
+        name: "known-dropped-not-settled",
+        does: "settles in another transaction than the effect, and drops what has its dedupe row",
+        breaks: &["V1", "V8"],
+        consumer_points: "consumer.acted=2%return(kill)",
         ..USUAL
     },
     Bug {

@@ -162,10 +162,16 @@ impl Batch<'_> {
             name_again(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
         }
         let (ready, rest) = tasks.split_at(admitted.ready);
-        let (known, rest) = rest.split_at(admitted.known);
+        let dropped = dueline_failpoints::planted("known-dropped-not-settled");
+        let (known, rest) = rest.split_at(if dropped { 0 } else { admitted.known });
         let (early, stale) = rest.split_at(admitted.early);
 
         let verdicts = apply(&mut tx, sessions, effect, ready, &admitted.before).await?;
+        if dropped {
+            tx.commit().await.map_err(|e| Trouble::ours(&e.into()))?;
+            tx = connection.begin().await.map_err(|e| Trouble::ours(&e.into()))?;
+            name_again(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
+        }
         dueline_failpoints::reached("consumer.acted");
         let outcomes: Vec<(&Task, &'static str)> = ready
             .iter()
