@@ -40,7 +40,7 @@ pub struct Options {
     /// Instead of drawn faults: fail points.
     pub fail_points: Option<PointPlan>,
     /// A bug that every process and the database have.
-    pub planted: Option<&'static Bug>,
+    pub planted: Option<Bug>,
     /// Where the outcome is written as JSON.
     pub json: Option<PathBuf>,
 }
