@@ -26,6 +26,9 @@ const PROBE: Duration = Duration::from_secs(4);
 /// The most that a look at V7 may take.
 const PROBE_PATIENCE: Duration = Duration::from_secs(15);
 
+/// How long a group may need to notice that a topic was made anew, and to set its offsets to the new start.
+const NOTICED: Duration = Duration::from_secs(10);
+
 /// What a look shows.
 #[derive(Clone, Copy, Debug, sqlx::FromRow)]
 pub struct Backlog {
@@ -86,6 +89,7 @@ pub async fn probe(pool: PgPool, places: Places, archive: Arc<Archive>, log: Arc
         if log.disturbed_offsets(began) {
             continue;
         }
+        former.remade = log.remade_topics(began.minus(NOTICED));
         let look = checker::probe(&pool, &places, &mut former);
         let found = timeout(PROBE_PATIENCE, look).await;
         if let Ok(Ok(found)) = found

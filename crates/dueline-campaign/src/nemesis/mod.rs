@@ -97,15 +97,19 @@ impl FaultLog {
     /// Whether a fault that works on topics or offsets was there at any time since `since`.
     #[must_use]
     pub fn disturbed_offsets(&self, since: Micros) -> bool {
-        let of_offsets = |fault: &&Done| {
-            ["topic", "records", "offsets"].iter().any(|word| fault.kind.starts_with(word))
-        };
-        self.with(|faults| {
-            faults
-                .iter()
-                .filter(of_offsets)
-                .any(|f| f.healed_at.is_none_or(|healed| healed > since))
-        })
+        self.lasted_until(since, &["topic", "records", "offsets"])
+    }
+
+    /// Whether a topic was made anew at any time since `since`.
+    #[must_use]
+    pub fn remade_topics(&self, since: Micros) -> bool {
+        self.lasted_until(since, &["topic"])
+    }
+
+    fn lasted_until(&self, since: Micros, kinds: &[&str]) -> bool {
+        let is_one = |fault: &&Done| kinds.iter().any(|kind| fault.kind.starts_with(kind));
+        let lasted = |fault: &Done| fault.healed_at.is_none_or(|healed| healed > since);
+        self.with(|faults| faults.iter().filter(is_one).any(lasted))
     }
 
     /// Notes at `now` that everything due before `oldest_open` is finished.

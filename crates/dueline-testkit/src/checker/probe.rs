@@ -44,7 +44,12 @@ pub struct Passed {
 /// The group's offsets of topics that are no more, by topic and partition. Offsets outlive a topic that is made
 /// anew, until somebody of the group notices; they say nothing of the new topic's records.
 #[derive(Clone, Debug, Default)]
-pub struct FormerOffsets(HashMap<(String, i32), i64>);
+pub struct FormerOffsets {
+    /// A topic was made anew a moment ago: an offset that stands now may be a former topic's, too, though the new
+    /// one is longer already.
+    pub remade: bool,
+    known: HashMap<(String, i32), i64>,
+}
 
 impl FormerOffsets {
     /// The committed offsets that are receipts. One that lies behind the partition's end is of a former topic,
@@ -54,10 +59,10 @@ impl FormerOffsets {
         for Offset { topic, partition, committed, end, .. } in offsets {
             let Some(at) = committed else { continue };
             let place = (topic, partition);
-            if at > end {
-                self.0.insert(place, at);
-            } else if self.0.get(&place) != Some(&at) {
-                self.0.remove(&place);
+            if at > end || self.remade {
+                self.known.insert(place, at);
+            } else if self.known.get(&place) != Some(&at) {
+                self.known.remove(&place);
                 receipts.insert(place, at);
             }
         }
@@ -126,5 +131,10 @@ mod tests {
         assert_eq!(look(&mut former, 12_566, 20_000), None, "the new topic is longer by now");
         assert_eq!(look(&mut former, 70, 20_000), Some(70));
         assert_eq!(look(&mut former, 12_566, 20_000), Some(12_566));
+        former.remade = true;
+        assert_eq!(look(&mut former, 19, 40), None, "nobody knows of which topic it is");
+        former.remade = false;
+        assert_eq!(look(&mut former, 19, 60), None);
+        assert_eq!(look(&mut former, 50, 60), Some(50));
     }
 }
