@@ -94,11 +94,9 @@ impl ConsumerBuilder {
         check_handlers(&config, &queues, &handlers)?;
         let pool = dueline_store::connect_for_batches(&pool_settings(&config))?;
         health.set("postgres", Err("not asked yet"));
-        let Some(instance) = first_contact(&config, &pool, &health, &stop).await? else {
-            return Ok(());
-        };
-        warn_about_unregistered(&config, &queues, &pool).await?;
-        let effects = effects(&config, &queues, handlers, &pool).await?;
+        let contact = first_contact(&config, &queues, &pool, &health, &stop).await?;
+        let Some((instance, described)) = contact else { return Ok(()) };
+        let effects = effects(&config, &queues, handlers, described);
         let process = Process {
             connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
             suspicion: Arc::default(),
@@ -268,24 +266,30 @@ fn member_config(config: &Config, queue: &Queue) -> ConsumerConfig {
     }
 }
 
-/// Waits for the database and checks that it is ours to work on. `None`: stopped meanwhile.
+/// Statements that were described, by kind.
+type Described = BTreeMap<String, SqlHandler>;
+
+/// Waits for the database, checks that it is ours to work on, and has it describe the handlers: a table that
+/// somebody holds at the moment is waited for, too. `None`: stopped meanwhile.
 async fn first_contact(
     config: &Config,
+    queues: &[Queue],
     pool: &Pool,
     health: &Health,
     stop: &CancellationToken,
-) -> Result<Option<Instance>, ConsumerError> {
+) -> Result<Option<(Instance, Described)>, ConsumerError> {
     let mut pauses = Pauses::new(START_PAUSES.0, START_PAUSES.1);
     loop {
         let asked = async {
             let instance = instance::check(pool, &config.instance.name).await?;
             check_session(pool, &config.postgres.handler_role).await?;
-            Ok(instance)
+            warn_about_unregistered(config, queues, pool).await?;
+            Ok((instance, describe(config, queues, pool).await?))
         };
         match asked.await {
-            Ok(instance) => {
+            Ok(contact) => {
                 health.set("postgres", Ok::<(), String>(()));
-                return Ok(Some(instance));
+                return Ok(Some(contact));
             }
             Err(error @ StoreError::Refused(_)) => return Err(error.into()),
             Err(error) => {
@@ -303,7 +307,7 @@ async fn warn_about_unregistered(
     config: &Config,
     queues: &[Queue],
     pool: &Pool,
-) -> Result<(), ConsumerError> {
+) -> Result<(), StoreError> {
     let known = known_kinds(pool).await?;
     for kind in kinds_of(config, queues) {
         if !known.iter().any(|k| k.name == kind.name && k.queue == kind.queue) {
@@ -313,26 +317,34 @@ async fn warn_about_unregistered(
     Ok(())
 }
 
-/// Describes every SQL handler and takes in every Rust one.
-async fn effects(
+async fn describe(config: &Config, queues: &[Queue], pool: &Pool) -> Result<Described, StoreError> {
+    let role = &config.postgres.handler_role;
+    let mut described = Described::new();
+    for kind in kinds_of(config, queues) {
+        if let HandlerKind::Sql(sql) = &kind.handler {
+            let handler = SqlHandler::describe(pool, &kind.name, role, sql).await?;
+            described.insert(kind.name.clone(), handler);
+        }
+    }
+    Ok(described)
+}
+
+/// Who carries out each kind, by queue.
+fn effects(
     config: &Config,
     queues: &[Queue],
     mut handlers: BTreeMap<String, Box<dyn Handler>>,
-    pool: &Pool,
-) -> Result<HashMap<String, Kinds>, ConsumerError> {
+    mut described: Described,
+) -> HashMap<String, Kinds> {
     let mut effects: HashMap<String, Kinds> = HashMap::new();
     for kind in kinds_of(config, queues) {
-        let effect = match (&kind.handler, handlers.remove(&kind.name)) {
-            (HandlerKind::Sql(sql), _) => {
-                let role = &config.postgres.handler_role;
-                KindEffect::Sql(SqlHandler::describe(pool, &kind.name, role, sql).await?)
-            }
-            (HandlerKind::Rust, Some(handler)) => {
-                let timeout = config.consumer.handler_timeout;
-                KindEffect::Rust(RustEffect { handler, timeout })
-            }
-            (HandlerKind::Rust, None) => continue,
+        let timeout = config.consumer.handler_timeout;
+        let rust = |handler| KindEffect::Rust(RustEffect { handler, timeout });
+        let effect = match described.remove(&kind.name) {
+            Some(handler) => Some(KindEffect::Sql(handler)),
+            None => handlers.remove(&kind.name).map(rust),
         };
+        let Some(effect) = effect else { continue };
         let name: Arc<str> = kind.name.as_str().into();
         let spec = KindSpec {
             name: Arc::clone(&name),
@@ -342,5 +354,5 @@ async fn effects(
         };
         effects.entry(kind.queue.clone()).or_default().insert(name, Arc::new(spec));
     }
-    Ok(effects)
+    effects
 }

@@ -131,6 +131,25 @@ async fn h33_a_locked_business_table_costs_no_task_an_attempt() -> Result<()> {
 }
 
 #[tokio::test]
+async fn h33_a_consumer_that_starts_while_a_table_is_locked_waits_for_it() -> Result<()> {
+    let shop = Shop::build().await?.without_consumer().start().await?;
+    shop.orders(1..=20).await?;
+    let mut connection = shop.connect().await?;
+    let mut tx = connection.begin().await?;
+    sqlx::query("alter table orders add column note text").execute(&mut *tx).await?;
+    let mut consumer = shop.program("dueline-consumer", "waits")?.start()?;
+    wait::until("the consumer to say what it waits for", PATIENCE, async || {
+        ensure!(consumer.ended().is_none(), "it ended: {}", consumer.log_tail());
+        Ok(readiness(&mut consumer).await?.contains("lock timeout"))
+    })
+    .await?;
+    tx.commit().await?;
+    consumer.ready().await?;
+    shop.schedule(KIND, 1..=20, AT_ONCE).await?;
+    shop.await_count("done", 20, PATIENCE).await
+}
+
+#[tokio::test]
 async fn h39_a_handler_with_a_wrong_ord_stops_and_loses_nothing() -> Result<()> {
     let wrong = CLOSE_ORDER.replace("returning batch.ord", "returning batch.ord + 1000");
     let mut shop = Shop::build().await?.kind(KIND, &wrong).start().await?;
