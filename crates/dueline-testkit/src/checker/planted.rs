@@ -175,6 +175,16 @@ fn v7_a_message_that_was_passed_while_work_went_on() {
 }
 
 #[test]
+fn v7_a_message_that_was_deleted_needs_no_answer() {
+    let broken = broken_by(|e| {
+        let passed = Passed { record: e.published[0].clone(), committed: 1 };
+        e.lost.push(e.published[0].clone());
+        e.probes.add(Probe { checked: 1, passed: vec![passed] });
+    });
+    assert!(!broken.contains(&"V7"));
+}
+
+#[test]
 fn v7_offsets_that_somebody_moved_are_not_ours() {
     let moved = |offset| {
         broken_by(|e| {
