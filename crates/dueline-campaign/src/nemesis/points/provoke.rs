@@ -8,7 +8,7 @@ use dueline_kafka::{Admin, Outcome, Producer, ProducerConfig, Record};
 use dueline_testkit::proxy::Mode;
 use dueline_testkit::wait;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::strike::Strike;
 use super::{Action, Tour};
@@ -17,6 +17,8 @@ use crate::nemesis::{database, hands, one};
 use crate::role::Role;
 use crate::stage::LEASE;
 
+/// How long a consumer may take to die over a mark.
+const DIES: Duration = Duration::from_secs(10);
 /// The pause between two rounds of a provocation.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How long peers may take to find each other, or to find one gone.
@@ -39,6 +41,8 @@ pub enum Provocation {
     Work,
     /// The other process of its kind dies.
     OtherDies,
+    /// The other process of its kind stops cleanly, and leaves what it had to whoever wants it.
+    OtherLeaves,
     /// It has everything, and the other comes.
     OtherComes,
     /// SIGTERM.
@@ -66,6 +70,7 @@ impl Provocation {
     pub fn of(point: &str) -> Self {
         match point {
             "relay.lanes.taken_over" | "relay.reclaimed" | "relay.bodies.read" => Self::OtherDies,
+            "relay.lanes.taken" => Self::OtherLeaves,
             "relay.lanes.leaving" | "relay.lanes.given" => Self::OtherComes,
             "relay.releasing" | "relay.released" => Self::BrokerRefuses,
             "relay.judged" | "relay.extended" => Self::Stuck,
@@ -95,6 +100,12 @@ impl Provocation {
         )
     }
 
+    /// How often it is tried, in the same time as others are tried once. What a consumer died over may have been
+    /// a message that nobody can read, which is buried and not handled alone.
+    pub fn tries(self) -> u32 {
+        if self == Self::Suspicion { 4 } else { 1 }
+    }
+
     /// What must be so before the armed process starts.
     pub async fn prepare(self, strike: &Strike<'_>) -> Result<()> {
         let stage = strike.tour.stage;
@@ -105,7 +116,10 @@ impl Provocation {
             let marked = POINTS.iter().find(|point| point.name == MARKED);
             let marked = marked.context("no such point")?;
             let first = Strike { action: Action::Kill, points: &[], ..*strike };
-            Box::pin(first.reach(marked)).await?;
+            // Partitions that are under suspicion already have no such mark written.
+            if let Ok(reached) = timeout(DIES, Box::pin(first.reach(marked))).await {
+                reached?;
+            }
         }
         Ok(())
     }
@@ -144,6 +158,13 @@ impl Provocation {
                 stage.kill(other).await;
                 tour.peers(role, 1).await?;
                 stage.start_process(other, &[]).await
+            }
+            Self::OtherLeaves => {
+                tour.peers(role, 2).await?;
+                let left = stage.terminate(other, TERM_TIMEOUT).await.map(drop);
+                let taken = tour.peers(role, 1).await;
+                stage.start_process(other, &[]).await?;
+                left.and(taken)
             }
             Self::OtherComes => {
                 stage.kill(other).await;
@@ -264,7 +285,7 @@ mod tests {
     fn every_provocation_leads_to_a_point_that_there_is() {
         let used: HashSet<String> =
             POINTS.iter().map(|point| format!("{:?}", Provocation::of(point.name))).collect();
-        assert_eq!(used.len(), 12, "{used:?}");
+        assert_eq!(used.len(), 13, "{used:?}");
         assert_eq!(Provocation::of("consumer.lone.marked"), Provocation::Suspicion);
         assert!(POINTS.iter().any(|point| point.name == MARKED));
     }

@@ -53,6 +53,18 @@ impl Strike<'_> {
     /// Starts the process with the order, and sees to it that it gets there.
     pub async fn reach(&self, point: &Point) -> Result<()> {
         let provocation = Provocation::of(point.name);
+        let mut result = self.try_to_reach(point, provocation).await;
+        for _ in 1..provocation.tries() {
+            if result.is_ok() {
+                break;
+            }
+            self.tour.stage.kill(self.role).await;
+            result = self.try_to_reach(point, provocation).await;
+        }
+        result
+    }
+
+    async fn try_to_reach(&self, point: &Point, provocation: Provocation) -> Result<()> {
         provocation.prepare(self).await?;
         self.start(point).await?;
         let (over, is_over) = watch::channel(false);
@@ -74,14 +86,14 @@ impl Strike<'_> {
 
     /// Waits until the process did what it was told to, at the point.
     async fn struck(&self, point: &Point) -> Result<()> {
+        let bound = BOUND / Provocation::of(point.name).tries();
         match self.action {
-            Action::Kill => self.killed(point).await,
-            Action::Delay => self.delayed(point).await,
+            Action::Kill => {
+                let dead = async || self.has_died(point).await;
+                wait::until("the process to get there", bound, dead).await
+            }
+            Action::Delay => self.delayed(point, bound).await,
         }
-    }
-
-    async fn killed(&self, point: &Point) -> Result<()> {
-        wait::until("the process to get there", BOUND, async || self.has_died(point).await).await
     }
 
     /// Whether the process died at the point. One that ended for another reason, such as a topic that was
@@ -103,9 +115,9 @@ impl Strike<'_> {
         Ok(false)
     }
 
-    async fn delayed(&self, point: &Point) -> Result<()> {
+    async fn delayed(&self, point: &Point, bound: Duration) -> Result<()> {
         let (stage, words) = (self.tour.stage, self.action.last_words(point));
-        wait::until("the process to get there", BOUND, async || {
+        wait::until("the process to get there", bound, async || {
             if stage.output(self.role).await?.contains(&words) {
                 return Ok(true);
             }
