@@ -1,5 +1,5 @@
-//! Tasks by the million: the rows that `schedule_many` would write, by COPY, in a third of the time. How fast the
-//! product itself schedules is measured by the scenarios `steady` and `schedule`.
+//! Tasks by the million: the rows that `schedule_many` would write, by COPY. How fast the product itself schedules is
+//! measured by the scenarios `steady` and `schedule`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
