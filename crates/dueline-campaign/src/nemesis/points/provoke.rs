@@ -109,8 +109,12 @@ impl Provocation {
     /// What must be so before the armed process starts.
     pub async fn prepare(self, strike: &Strike<'_>) -> Result<()> {
         let stage = strike.tour.stage;
+        let other = strike.role.other();
         if self.is_alone() {
-            stage.kill(strike.role.other()).await;
+            stage.kill(other).await;
+        } else if stage.has_ended(other).await.is_some() {
+            // The point before in the same process wanted it away.
+            stage.start_process(other, &[]).await?;
         }
         if self == Self::Suspicion {
             let marked = POINTS.iter().find(|point| point.name == MARKED);
