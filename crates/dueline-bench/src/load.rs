@@ -23,6 +23,13 @@ pub(crate) const BACKLOG: i64 = 20_000;
 /// How often a client looks whether there is room again.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Inserts unpaid orders.
+pub(crate) async fn make_orders(pool: &Pool, first: i64, last: i64) -> Result<()> {
+    let insert = sqlx::query(include_str!("../sql/orders.sql")).bind(first).bind(last);
+    insert.execute(pool).await?;
+    Ok(())
+}
+
 /// Schedules a task for each of these orders, due now.
 pub(crate) async fn schedule_now(pool: &Pool, orders: RangeInclusive<i64>) -> Result<()> {
     let delays = vec![Duration::ZERO];
@@ -157,19 +164,13 @@ impl Feed {
             let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
             let orders = first..=first + BATCH - 1;
             if *orders.end() > self.end {
-                self.make_orders(first.max(self.end + 1), *orders.end()).await?;
+                make_orders(&self.pool, first.max(self.end + 1), *orders.end()).await?;
             }
             match self.into {
                 Target::Dueline => schedule_now(&self.pool, orders).await?,
                 Target::Obvious => crate::baseline::obvious::schedule(&self.pool, orders).await?,
             }
         }
-        Ok(())
-    }
-
-    async fn make_orders(&self, first: i64, last: i64) -> Result<()> {
-        let insert = sqlx::query(include_str!("../sql/orders.sql")).bind(first).bind(last);
-        insert.execute(&self.pool).await?;
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::bench::Bench;
+use crate::load;
 use crate::settings::{self, QUEUE};
 
 /// Connections of the bench itself to a stage's database.
@@ -128,8 +129,7 @@ impl Stage {
 
     /// Inserts unpaid orders, and brings the planner up to date.
     pub async fn orders(&self, first: i64, last: i64) -> Result<()> {
-        let insert = sqlx::query(include_str!("../sql/orders.sql")).bind(first).bind(last);
-        insert.execute(&self.pool).await?;
+        load::make_orders(&self.pool, first, last).await?;
         sqlx::raw_sql("vacuum (analyze) orders").execute(&self.pool).await?;
         Ok(())
     }

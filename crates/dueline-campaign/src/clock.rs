@@ -17,6 +17,12 @@ pub fn now() -> Micros {
     Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
+/// The days since 1970, in UTC.
+#[must_use]
+pub fn today() -> u64 {
+    now().0.unsigned_abs() / 86_400_000_000
+}
+
 /// An instant as RFC 3339, for JSON.
 ///
 /// # Errors

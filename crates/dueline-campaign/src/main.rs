@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(error) => Arguments::command().error(ErrorKind::ValueValidation, error).exit(),
     };
     // A day's number: everybody who runs it today runs the same.
-    let seed = arguments.seed.unwrap_or(clock::now().0.unsigned_abs() / 86_400_000_000);
+    let seed = arguments.seed.unwrap_or(clock::today());
     if let Some(which) = arguments.planted {
         return verdict::run("the campaign", async move { planted::run(&which, seed).await });
     }

@@ -21,7 +21,7 @@ fn on_loopback(port: u16) -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h21_a_lagging_standby_is_promoted_and_only_what_it_lacked_is_lost() -> Result<()> {
-    let mut primary = tokio::task::spawn_blocking(Postgres::start).await??;
+    let primary = tokio::task::spawn_blocking(Postgres::start).await??;
     // Everybody finds the database by the one, the standby its primary by the other.
     let way = TcpProxy::start(on_loopback(primary.port())).await?;
     let replication = TcpProxy::start(on_loopback(primary.port())).await?;
@@ -30,13 +30,8 @@ async fn h21_a_lagging_standby_is_promoted_and_only_what_it_lacked_is_lost() -> 
     let builder = short_leases(Shop::build_on(bench, &shared_brokers()?)).sql(LEDGER).await?;
     let mut shop = builder.kind(KIND, CLOSE_AND_NOTE).start().await?;
     let port = replication.address().port();
-    let (kept, standby) = tokio::task::spawn_blocking(move || {
-        let standby = Standby::of(&primary, port);
-        (primary, standby)
-    })
-    .await?;
-    (primary, _) = (kept, ());
-    let standby = standby?;
+    let copied = move || Standby::of(&primary, port).map(|standby| (primary, standby));
+    let (mut primary, standby) = tokio::task::spawn_blocking(copied).await??;
 
     shop.orders(1..=60).await?;
     shop.schedule(KIND, 1..=20, Duration::ZERO).await?;

@@ -26,9 +26,9 @@ const TRICKLE_TIME: Duration = Duration::from_secs(180);
 const BURST_TIER: &str = "1m";
 /// … and what tells it among the consumer's metrics.
 const BURST_DONE: &str = "tier=\"1m\",kind=\"close_order\",outcome=\"done\"";
-/// How long loading the burst may take, as a share of scheduling as many: it takes a third.
+/// How long loading the burst may take, as a share of scheduling as many.
 const SHARE: f64 = 0.7;
-/// So many repeats are enough: of all scenarios this one takes the longest, and spreads the least.
+/// So many repeats unless more are asked for: each takes more than a minute.
 const MOST_REPEATS: usize = 2;
 /// How long the last tasks of the trickle may take when the burst is over.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use crate::role::Role;
 use crate::stage::{MAX_POLL, Stage};
 
 /// The most that a process may take to end after SIGTERM: its `stop_timeout`, and some more.
-const TERM_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TERM_TIMEOUT: Duration = Duration::from_secs(20);
 /// What a client says to commit.
 pub(super) const COMMIT: &[u8] = b"COMMIT";
 /// PostgreSQL's message Execute, of the nameless portal and without a limit of rows.

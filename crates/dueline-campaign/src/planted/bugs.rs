@@ -13,6 +13,13 @@ const USUAL: Bug = Bug {
     seconds: 15,
 };
 
+/// A usual bug that only a look in the middle of the work can find: now and then a batch takes its time.
+const SLOW: Bug = Bug {
+    consumer_points: "consumer.acted=20%return(delay:900);consumer.statement.next=20%return(delay:900)",
+    seconds: 25,
+    ..USUAL
+};
+
 /// Not a bug: what is found then was not planted.
 pub static CONTROL: Bug = Bug {
     name: "none",
@@ -161,17 +168,13 @@ pub static BUGS: [Bug; 18] = [
         name: "offset-before-commit",
         does: "commits the offset when a batch starts",
         breaks: &["V7"],
-        consumer_points: "consumer.acted=20%return(delay:900);consumer.statement.next=20%return(delay:900)",
-        seconds: 25,
-        ..USUAL
+        ..SLOW
     },
     Bug {
         name: "offset-over-a-hole",
         does: "commits the highest finished offset, whatever is open below it",
         breaks: &["V7"],
-        consumer_points: "consumer.acted=20%return(delay:900);consumer.statement.next=20%return(delay:900)",
-        seconds: 25,
-        ..USUAL
+        ..SLOW
     },
     Bug {
         name: "watermark-alone",

@@ -161,7 +161,7 @@ struct Seen {
 /// # Errors
 /// When there is no such bug, this build has none, or a service does not start.
 pub async fn run(which: &str, seed: u64) -> Result<bool> {
-    let bugs = chosen(which, clock::now().0.unsigned_abs() / 86_400_000_000)?;
+    let bugs = chosen(which, clock::today())?;
     if which == "all" {
         for control in controls(&bugs) {
             Box::pin(hold_without(&control, seed)).await?;
@@ -211,14 +211,12 @@ async fn hold_without(control: &Bug, seed: u64) -> Result<()> {
 
 async fn plant(bug: &'static Bug, seed: u64) -> Result<Seen> {
     let began = Instant::now();
-    for tries in 1..=TRIES {
-        let outcome = campaign::hold(&bug.options(seed + tries - 1)).await?;
-        let found = finding(bug, &outcome);
-        if found.is_some() || tries == TRIES {
-            return Ok(Seen { bug, took: began.elapsed(), tries, found });
-        }
+    let (mut tries, mut found) = (0, None);
+    while found.is_none() && tries < TRIES {
+        found = finding(bug, &campaign::hold(&bug.options(seed + tries)).await?);
+        tries += 1;
     }
-    bail!("no try was made")
+    Ok(Seen { bug, took: began.elapsed(), tries, found })
 }
 
 /// The first thing found of those that the bug breaks.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::SqlHandler;
 use super::handler::{Effect, Failure, Handling, Task, Trouble, Verdict};
-use super::steps::{Answer, Standing, admit, finish, name_again, role, settle, standings, whole};
+use super::steps::{Answer, Standing, admit, finish, role, settle, split, standings, whole};
 use crate::{Pool, Sessions, StoreError};
 
 /// How often a batch is run again without the tasks that moved.
@@ -157,9 +157,7 @@ impl Batch<'_> {
         let admitted = admitted.map_err(|e| Trouble::ours(&e))?;
         dueline_failpoints::reached("consumer.admitted");
         if dueline_failpoints::planted("dedupe-in-another-transaction") {
-            tx.commit().await.map_err(|e| Trouble::ours(&e.into()))?;
-            tx = connection.begin().await.map_err(|e| Trouble::ours(&e.into()))?;
-            name_again(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
+            split(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
         }
         let (ready, rest) = tasks.split_at(admitted.ready);
         let dropped = dueline_failpoints::planted("known-dropped-not-settled");
@@ -168,9 +166,7 @@ impl Batch<'_> {
 
         let verdicts = apply(&mut tx, sessions, effect, ready, &admitted.before).await?;
         if dropped {
-            tx.commit().await.map_err(|e| Trouble::ours(&e.into()))?;
-            tx = connection.begin().await.map_err(|e| Trouble::ours(&e.into()))?;
-            name_again(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
+            split(&mut tx, &name).await.map_err(|e| Trouble::ours(&e))?;
         }
         dueline_failpoints::reached("consumer.acted");
         let outcomes: Vec<(&Task, &'static str)> = ready

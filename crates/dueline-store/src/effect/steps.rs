@@ -90,8 +90,9 @@ pub(super) async fn admit(
     Ok(Admitted { ready, known, early, before: row.try_get("before")? })
 }
 
-/// Gives another transaction the name of the first, for the planted bug that has two.
-pub(super) async fn name_again(tx: &mut PgConnection, name: &str) -> Result<(), StoreError> {
+/// Commits what was done so far and goes on in another transaction of the same name: for planted bugs.
+pub(super) async fn split(tx: &mut PgConnection, name: &str) -> Result<(), StoreError> {
+    sqlx::raw_sql("commit; begin").execute(&mut *tx).await?;
     sqlx::query("select set_config('dueline.effect', $1, true)").bind(name).execute(tx).await?;
     Ok(())
 }

@@ -318,7 +318,7 @@ fn v7(index: &Index) -> Finding {
         }
         let place = format!("{}[{}]@{}", record.topic, record.partition, record.offset);
         let Some(envelope) = &record.envelope else {
-            let known = lettered.contains(&(&*record.topic, record.partition, record.offset));
+            let known = lettered.contains(&self::place(record));
             finding
                 .demand(known, || format!("{place} was passed, unreadable and without a letter"));
             continue;
@@ -339,11 +339,15 @@ fn v7(index: &Index) -> Finding {
     finding
 }
 
+/// Where a record stands: topic, partition, offset.
+fn place(record: &Published) -> (&str, i32, i64) {
+    (&record.topic, record.partition, record.offset)
+}
+
 /// What was seen while work went on.
 fn passed_meanwhile(index: &Index, finding: &mut Finding) {
     let probes = &index.evidence.probes;
     finding.checked += probes.checked - probes.passed.len();
-    let place = |record: &Published| (record.topic.clone(), record.partition, record.offset);
     // A broker that is killed soon after it deleted records has them again, below an offset that had to jump over
     // them: nobody can answer what is deleted.
     let lost: HashSet<_> = index.evidence.lost.iter().map(place).collect();

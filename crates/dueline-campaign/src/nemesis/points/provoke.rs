@@ -23,8 +23,6 @@ const DIES: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(2);
 /// How long peers may take to find each other, or to find one gone.
 const PEERS: Duration = Duration::from_secs(20);
-/// The most that a process may take to end after SIGTERM.
-const TERM_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait for an answer of the broker.
 const ASK: Duration = Duration::from_secs(5);
 /// Longer than a message is tried to be delivered.
@@ -165,7 +163,7 @@ impl Provocation {
             }
             Self::OtherLeaves => {
                 tour.peers(role, 2).await?;
-                let left = stage.terminate(other, TERM_TIMEOUT).await.map(drop);
+                let left = stage.terminate(other, hands::TERM_TIMEOUT).await.map(drop);
                 let taken = tour.peers(role, 1).await;
                 stage.start_process(other, &[]).await?;
                 left.and(taken)
@@ -178,7 +176,7 @@ impl Provocation {
             }
             Self::Terminated => {
                 stage.ready(role).await?;
-                stage.terminate(role, TERM_TIMEOUT).await.map(drop)
+                stage.terminate(role, hands::TERM_TIMEOUT).await.map(drop)
             }
             Self::BrokerRefuses => {
                 tour.peers(role, 2).await?;
