@@ -1,13 +1,14 @@
 -- The tables of dueline. ARCHITECTURE.md argues the shape; performance figures are in docs/performance.md.
 --
--- Four roles without login: the owner of everything here, and three that are granted to people and programs.
+-- Five roles without login: the owner of everything here, and four that are granted to people and programs.
 -- Roles belong to the whole cluster, so another database of it may have made them already, even at this
 -- very moment.
 do $$
 declare
     role_name text;
 begin
-    foreach role_name in array array['dueline_owner', 'dueline_schedule', 'dueline_operate', 'dueline_handler'] loop
+    foreach role_name in array array['dueline_owner', 'dueline_schedule', 'dueline_worker', 'dueline_operate',
+                                   'dueline_handler'] loop
         -- Looked up first: where an administrator has made them, the migrating user need not have CREATEROLE.
         continue when exists (select from pg_roles where rolname = role_name);
         begin
@@ -66,7 +67,9 @@ create table dueline.tier (
 create table dueline.kind (
     name               text primary key check (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
     queue              text not null references dueline.queue (name),
-    effect             text not null check (effect in ('here', 'elsewhere')),
+    -- here: in this database's transaction · elsewhere: by somebody who begins it here first · team: by another
+    -- team's consumer, which may act on a message whenever it reads one.
+    effect             text not null check (effect in ('here', 'elsewhere', 'team')),
     backoff_ms         bigint[] not null check (cardinality(backoff_ms) <= 100 and 0 <= all (backoff_ms)),
     max_payload_bytes  integer not null check (max_payload_bytes between 0 and 1048576),
     age_limit          interval not null check (age_limit > interval '0')
@@ -182,7 +185,9 @@ create table dueline.task (
     headers       dueline.task_headers,
     last_error    text,
     -- Somebody asked for a cancel while a call elsewhere was running: a failure then ends in `cancelled`.
-    cancel_wished_at  timestamptz
+    cancel_wished_at  timestamptz,
+    -- A message of an earlier life went to a team that does not `begin`: it can be handled at any time.
+    may_have_run  boolean not null default false
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = 200000, autovacuum_analyze_scale_factor = 0,

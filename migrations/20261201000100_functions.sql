@@ -306,6 +306,11 @@ begin
                 'application', nullif(current_setting('application_name', true), ''))));
 end $$;
 
+-- Whether a message of this kind may be handled without a `begin`.
+create function dueline.is_loose(kind text) returns boolean
+language sql stable security definer set search_path = pg_catalog, dueline, pg_temp
+as $$ select exists (select from dueline.kind k where k.name = is_loose.kind and k.effect = 'team') $$;
+
 -- What may still happen of a task that its caller has locked:
 --   free | published_will_be_dropped | running | may_have_run | finished
 -- The alarm is locked as well, so that the answer stays true until the caller commits. A call elsewhere begins
@@ -316,12 +321,14 @@ set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_gener
 as $$
 declare
     leased boolean;
+    claimed boolean;
     seen dueline.dedupe;
 begin
     if task.state = 'done' then
         return 'finished';
     end if;
-    select d.lease_until is not null into leased from dueline.due d where d.id = task.id for update;
+    select d.lease_until is not null, d.claim_no > 0 into leased, claimed
+    from dueline.due d where d.id = task.id for update;
     if effect = 'here' then
         -- Effect and settle are one transaction: what has not settled has not happened.
         return case when leased then 'published_will_be_dropped' else 'free' end;
@@ -331,6 +338,8 @@ begin
         when seen.outcome = 'done' then 'finished'
         when seen.outcome = 'in_progress' and seen.until > clock_timestamp() then 'running'
         when seen.outcome = 'in_progress' or seen.unknown then 'may_have_run'
+        -- A message that nobody has to begin can be handled whenever somebody reads it.
+        when effect = 'team' and (claimed or task.may_have_run) then 'may_have_run'
         when leased then 'may_have_run'
         when seen.outcome = 'failed' then 'free'
         -- Tried without a `begin`: nobody knows.
@@ -354,7 +363,10 @@ begin
     set state = 'live', generation = t.generation + 1, attempt = 0, fence = null,
         due_at = make_live.due_at, tier = make_live.tier,
         payload = make_live.payload, headers = make_live.headers,
-        published_at = null, finished_at = null, last_error = null, cancel_wished_at = null
+        published_at = null, finished_at = null, last_error = null, cancel_wished_at = null,
+        -- While it has an alarm, that one's claims tell.
+        may_have_run = t.may_have_run
+                       or t.state in ('dead', 'skipped') and dueline.is_loose(t.kind)
     where t.id = before.id
     returning t.* into after;
     insert into dueline.due as d (id, next_at, lane, generation, attempt, fence)

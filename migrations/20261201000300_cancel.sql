@@ -71,14 +71,17 @@ as $$
 declare
     after dueline.task;
     last_fence integer;
+    claimed boolean;
     buried jsonb;
 begin
-    delete from dueline.due d where d.id = before.id returning d.fence into last_fence;
+    delete from dueline.due d where d.id = before.id returning d.fence, d.claim_no > 0 into last_fence, claimed;
     delete from dueline.stranded s where s.id = before.id
     returning jsonb_build_object('reason', s.reason, 'error', s.error, 'history', s.history) into buried;
     update dueline.task t
     set state = 'cancelled', generation = t.generation + 1, finished_at = clock_timestamp(),
-        fence = coalesce(last_fence, t.fence, 0) + 1
+        fence = coalesce(last_fence, t.fence, 0) + 1,
+        may_have_run = t.may_have_run
+                       or (claimed or t.state = 'dead') and dueline.is_loose(t.kind)
     where t.id = before.id
     returning t.* into after;
     perform dueline.note(before, step, 'cancelled', after.generation, after.attempt,

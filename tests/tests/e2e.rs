@@ -37,7 +37,9 @@ mod e2e {
     mod job_main;
     mod job_phases;
     mod job_support;
+    mod outcomes;
     mod relay_owners;
     mod relay_support;
     mod relay_troubles;
+    mod team_support;
 }

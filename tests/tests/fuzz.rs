@@ -21,6 +21,7 @@ mod fuzz {
     mod harness;
     mod kafka;
     mod letter;
+    mod outcome;
     mod regressions;
     mod sorting;
     mod sql;

@@ -21,6 +21,8 @@ mod sql {
     mod operate;
     mod operate_instance;
     mod operate_look;
+    mod outcomes;
+    mod outcomes_begun;
     mod privileges;
     mod receipts;
     mod relay_claim;

@@ -143,7 +143,6 @@ fn kind(kind: &Kind) -> Value {
     let backoff: Vec<Value> = kind.retry.backoff.iter().map(|d| time(*d)).collect();
     let mut document = json!({
         "queue": kind.queue,
-        "effect": kind.effect.as_str(),
         "backoff": backoff,
         "max_payload_bytes": kind.max_payload_bytes,
         "age_limit": time(kind.age_limit),
@@ -151,6 +150,10 @@ fn kind(kind: &Kind) -> Value {
     match &kind.handler {
         Handler::Sql(statement) => document["sql"] = json!(statement),
         Handler::Rust => document["rust"] = json!(true),
+        Handler::Outcomes { begins } => {
+            document["outcomes"] = json!(true);
+            document["begin"] = json!(begins);
+        }
     }
     document
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dueline_core::name::{self, MAX_TOPIC_LEN, RESERVED_TIER_NAMES, nearest};
+use dueline_core::name::{self, MAX_TOPIC_LEN, OUTCOME_SUFFIX, RESERVED_TIER_NAMES, nearest};
 use dueline_core::tier::{default_tiers, rocketmq_tiers};
 use dueline_core::{RetryPolicy, Tier};
 use toml::Value;
 
 use crate::check::{YEARS, days};
-use crate::model::{Effect, Handler, Kind, MAX_LANES, Queue};
+use crate::model::{Handler, Kind, MAX_LANES, Queue};
 use crate::read::{Report, Section, bracketed};
 use crate::span;
 use crate::topics;
@@ -23,7 +23,7 @@ const MAX_BACKOFF: usize = 32;
 /// The most bytes of a handler's statement.
 const MAX_SQL_BYTES: usize = 64 * 1_024;
 
-/// Reads all queues and checks what they share: topic names and the number of lanes.
+/// Reads all queues and checks the number of lanes that they share.
 pub(crate) fn queues(root: &mut Section, prefix: &str) -> BTreeMap<String, Queue> {
     let report = root.report;
     let queues = root.each("queues", |name, section| queue(name, section, prefix));
@@ -33,6 +33,27 @@ pub(crate) fn queues(root: &mut Section, prefix: &str) -> BTreeMap<String, Queue
             "queues: there are {lanes} lanes (tiers × slots of all queues), at most {MAX_LANES} are \
              allowed: use fewer slots or fewer tiers"
         ));
+    }
+    queues
+}
+
+/// What holds between queues and kinds: who handles a queue, and no topic's name twice.
+pub(crate) fn agree(
+    report: &Report,
+    queues: &mut BTreeMap<String, Queue>,
+    kinds: &BTreeMap<String, Kind>,
+) {
+    for queue in queues.values_mut() {
+        let of_queue = || kinds.values().filter(|kind| kind.queue == queue.name);
+        let teams = |kind: &&Kind| matches!(kind.handler, Handler::Outcomes { .. });
+        queue.outcomes = of_queue().any(|kind| teams(&kind));
+        if let Some(other) = of_queue().find(|kind| queue.outcomes && !teams(kind)) {
+            report.add(format!(
+                "queues.{}: another team handles it (`outcomes = true`), and kind {} is not that \
+                 team's: one consumer group handles a queue, so give {} a queue of its own",
+                queue.name, other.name, other.name
+            ));
+        }
     }
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for topic in queues.values().flat_map(topics::of_queue) {
@@ -47,7 +68,6 @@ pub(crate) fn queues(root: &mut Section, prefix: &str) -> BTreeMap<String, Queue
             ));
         }
     }
-    queues
 }
 
 fn queue(name: &str, section: &mut Section, prefix: &str) -> Queue {
@@ -56,7 +76,7 @@ fn queue(name: &str, section: &mut Section, prefix: &str) -> Queue {
     }
     let tiers = tiers(section);
     let longest = tiers.iter().map(|t| t.name.len()).max().unwrap_or(0);
-    let topic_len = prefix.len() + name.len() + longest.max(3) + 2;
+    let topic_len = prefix.len() + name.len() + longest.max(OUTCOME_SUFFIX.len()) + 2;
     if topic_len > MAX_TOPIC_LEN {
         section.report.add(format!(
             "{}: its topic names have {topic_len} characters, Kafka allows {MAX_TOPIC_LEN}: shorten \
@@ -76,6 +96,7 @@ fn queue(name: &str, section: &mut Section, prefix: &str) -> Queue {
         partitions: section.number("partitions", 4, 1..=1_000),
         replication: section.number("replication", 1, 1..=32),
         group,
+        outcomes: false,
         topic_retention: section.span("topic_retention", days(7), Duration::from_secs(60)..=YEARS),
         dead_letter_retention: section.span(
             "dead_letter_retention",
@@ -184,19 +205,9 @@ fn kind(
         };
         section.wrong("queue", format!("there is no queue {queue:?}; {hint}"));
     }
-    let effect = section.parsed("effect", "here", |text| match text {
-        "here" => Ok(Effect::Here),
-        "elsewhere" => {
-            Err("\"elsewhere\" (another database, HTTP, another team) is not available \
-                            yet; only \"here\" is"
-                .to_owned())
-        }
-        _ => Err("expected \"here\"".to_owned()),
-    });
     Kind {
         name: name.to_owned(),
         queue: queue.unwrap_or_default(),
-        effect: effect.unwrap_or(Effect::Here),
         handler: handler(section),
         retry: RetryPolicy { backoff: backoff(section) },
         max_payload_bytes: section.number("max_payload_bytes", 8_192, 1..=524_288),
@@ -206,29 +217,41 @@ fn kind(
     }
 }
 
+/// Exactly one of the ways to carry a kind out.
 fn handler(section: &mut Section) -> Handler {
     let sql = section.text_opt("sql");
-    match (sql, section.flag("rust", false)) {
-        (Some(sql), false) => {
+    let rust = section.flag("rust", false);
+    let outcomes = section.flag("outcomes", false);
+    let begins = section.flag("begin", false);
+    if begins && !outcomes {
+        section.wrong("begin", "it belongs to `outcomes = true`: the team calls `dueline.begin`");
+    }
+    match (sql, rust, outcomes) {
+        (Some(sql), false, false) => {
             if sql.trim().is_empty() || sql.len() > MAX_SQL_BYTES || sql.contains('\0') {
                 section
                     .wrong("sql", format!("expected one statement, at most {MAX_SQL_BYTES} bytes"));
             }
             Handler::Sql(sql)
         }
-        (None, true) => Handler::Rust,
-        (Some(_), true) => {
-            section.wrong("rust", "sql and rust = true exclude each other");
-            Handler::Rust
-        }
-        (None, false) => {
+        (None, true, false) => Handler::Rust,
+        (None, false, true) => Handler::Outcomes { begins },
+        (None, false, false) => {
             if !section.report.has_failed(&section.path_of("sql")) {
                 let path = &section.path;
                 section.report.add(format!(
-                    "{path}: nothing carries it out: give `sql` (one statement), or `rust = true` \
-                     for a handler that is linked into the consumer"
+                    "{path}: nothing carries it out: give `sql` (one statement), `rust = true` for a \
+                     handler that is linked into the consumer, or `outcomes = true` for another \
+                     team's consumers"
                 ));
             }
+            Handler::Rust
+        }
+        _ => {
+            let path = &section.path;
+            section.report.add(format!(
+                "{path}: sql, rust = true and outcomes = true exclude each other: keep one"
+            ));
             Handler::Rust
         }
     }

@@ -69,8 +69,9 @@ impl Config {
         let config = Section::read(&report, "", table, |root| {
             let kafka = root.section("kafka", kafka);
             let relay = root.section("relay", relay);
-            let queues = catalog::queues(root, &kafka.topic_prefix);
+            let mut queues = catalog::queues(root, &kafka.topic_prefix);
             let kinds = catalog::kinds(root, &queues, relay.age_limit);
+            catalog::agree(root.report, &mut queues, &kinds);
             Self {
                 instance: root.section("instance", instance),
                 postgres: root.section("postgres", postgres),

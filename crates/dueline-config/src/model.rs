@@ -38,6 +38,14 @@ pub struct Config {
     pub kinds: BTreeMap<String, Kind>,
 }
 
+impl Config {
+    /// The consumer group in which this instance's relays read outcomes.
+    #[must_use]
+    pub fn outcome_group(&self) -> String {
+        format!("{}.relay.{}", self.kafka.topic_prefix, self.instance.name)
+    }
+}
+
 /// `[instance]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -235,6 +243,8 @@ pub struct Queue {
     pub replication: i32,
     /// The one consumer group that handles this queue.
     pub group: String,
+    /// Whether another team's consumers handle it: they answer with outcomes.
+    pub outcomes: bool,
     /// How long the tier topics keep messages.
     pub topic_retention: Duration,
     /// How long the dead-letter topic keeps letters.
@@ -254,7 +264,13 @@ impl Queue {
         name::dead_letter_topic(&self.topic_prefix, &self.name)
     }
 
-    /// The topics of all tiers, in the order of the tiers; the dead-letter topic is not among them.
+    /// The topic of the outcomes, for a queue that another team handles.
+    #[must_use]
+    pub fn outcome_topic(&self) -> Option<String> {
+        self.outcomes.then(|| name::outcome_topic(&self.topic_prefix, &self.name))
+    }
+
+    /// The topics of all tiers, in the order of the tiers; no other topic is among them.
     #[must_use]
     pub fn tier_topics(&self) -> Vec<String> {
         self.tiers.iter().map(|tier| self.topic(&tier.name)).collect()
@@ -274,9 +290,7 @@ pub struct Kind {
     pub name: String,
     /// The queue it belongs to.
     pub queue: String,
-    /// Where its effect happens.
-    pub effect: Effect,
-    /// What carries it out.
+    /// What carries it out, and so where its effect happens.
     pub handler: Handler,
     /// The pauses between attempts.
     pub retry: RetryPolicy,
@@ -291,6 +305,10 @@ pub struct Kind {
 pub enum Effect {
     /// In the transaction that settles the task, in the deadline database.
     Here,
+    /// Anywhere else, by somebody who begins it in the deadline database first.
+    Elsewhere,
+    /// Anywhere else, by another team that acts on a message whenever it reads it.
+    Team,
 }
 
 impl Effect {
@@ -299,6 +317,8 @@ impl Effect {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Here => "here",
+            Self::Elsewhere => "elsewhere",
+            Self::Team => "team",
         }
     }
 }
@@ -310,4 +330,21 @@ pub enum Handler {
     Sql(String),
     /// A handler that is linked into the consumer's binary.
     Rust,
+    /// Another team's consumer, which answers with outcomes.
+    Outcomes {
+        /// Whether it calls `dueline.begin` before it acts.
+        begins: bool,
+    },
+}
+
+impl Handler {
+    /// Where the effect of such a handler happens.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Sql(_) | Self::Rust => Effect::Here,
+            Self::Outcomes { begins: true } => Effect::Elsewhere,
+            Self::Outcomes { begins: false } => Effect::Team,
+        }
+    }
 }

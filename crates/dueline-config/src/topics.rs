@@ -31,7 +31,8 @@ impl Topic {
     }
 }
 
-/// The topics of a queue: one a tier, in the order of the tiers, then the dead-letter topic.
+/// The topics of a queue: one a tier, in the order of the tiers, then that of the outcomes where another
+/// team handles it, then the dead-letter topic.
 #[must_use]
 pub fn of_queue(queue: &Queue) -> Vec<Topic> {
     let topic = |name: String, retention: std::time::Duration| Topic {
@@ -49,6 +50,7 @@ pub fn of_queue(queue: &Queue) -> Vec<Topic> {
     queue
         .tier_topics()
         .into_iter()
+        .chain(queue.outcome_topic())
         .map(|name| topic(name, queue.topic_retention))
         .chain([topic(queue.dead_letter_topic(), queue.dead_letter_retention)])
         .collect()

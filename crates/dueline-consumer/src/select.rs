@@ -8,16 +8,19 @@ use dueline_core::name::nearest;
 use crate::error::ConsumerError;
 use crate::handler::Handler;
 
-/// The queues to consume; without a choice those that have kinds.
+/// The queues to consume; without a choice those that have kinds and are not another team's.
 pub(crate) fn chosen(
     config: &Config,
     names: Option<Vec<String>>,
 ) -> Result<Vec<Queue>, ConsumerError> {
     let Some(names) = names else {
-        let used = |queue: &&Queue| config.kinds.values().any(|kind| kind.queue == queue.name);
+        let used = |queue: &&Queue| {
+            !queue.outcomes && config.kinds.values().any(|kind| kind.queue == queue.name)
+        };
         let queues: Vec<Queue> = config.queues.values().filter(used).cloned().collect();
         if queues.is_empty() {
-            let text = "there is nothing to consume: the configuration has no [kinds.<name>]";
+            let text = "there is nothing to consume: the configuration has no [kinds.<name>], or \
+                        other teams handle them all";
             return Err(ConsumerError::Refused(text.to_owned()));
         }
         return Ok(queues);
@@ -25,14 +28,22 @@ pub(crate) fn chosen(
     names
         .iter()
         .map(|name| {
-            config.queues.get(name).cloned().ok_or_else(|| {
+            let Some(queue) = config.queues.get(name) else {
                 let known = config.queues.keys().map(String::as_str);
                 let hint = nearest(name, known).map(|n| format!("; did you mean `{n}`?"));
-                ConsumerError::Refused(format!(
+                return Err(ConsumerError::Refused(format!(
                     "there is no queue `{name}` in the configuration{}",
                     hint.unwrap_or_default()
-                ))
-            })
+                )));
+            };
+            if queue.outcomes {
+                return Err(ConsumerError::Refused(format!(
+                    "queue `{name}` is another team's (`outcomes = true`): its group `{}` handles it, \
+                     and a consumer of ours would take its messages away",
+                    queue.group
+                )));
+            }
+            Ok(queue.clone())
         })
         .collect()
 }
@@ -52,10 +63,10 @@ pub(crate) fn check_handlers(
     for name in handlers.keys() {
         match config.kinds.get(name).map(|kind| &kind.handler) {
             Some(HandlerKind::Rust) => {}
-            Some(HandlerKind::Sql(_)) => {
+            Some(HandlerKind::Sql(_) | HandlerKind::Outcomes { .. }) => {
                 return refused(format!(
-                    "kind `{name}` has a handler in this program and `sql` in the configuration: \
-                     keep one of them (`rust = true` for this program's)"
+                    "kind `{name}` has a handler in this program and another one in the \
+                     configuration: keep one of them (`rust = true` for this program's)"
                 ));
             }
             None => {

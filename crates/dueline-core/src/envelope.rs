@@ -117,6 +117,12 @@ pub enum EnvelopeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The value cannot be read.
+    #[error("the body cannot be read: {reason}")]
+    Body {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The message is of a version that this binary does not know yet: not broken, just newer.
     #[error(
         "envelope version {0} is newer than {ENVELOPE_VERSION}, which this binary understands: \
@@ -213,14 +219,16 @@ impl Envelope {
 }
 
 /// Parsers repeat what they were given, and whoever wrote the message chose that.
-fn malformed(name: &'static str, reason: impl Into<String>) -> EnvelopeError {
-    let reason = reason.into();
+pub(crate) fn clean(reason: &str) -> String {
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    let reason = reason.chars().take(MAX_REASON_CHARS).map(clean).collect();
-    EnvelopeError::Malformed { name, reason }
+    reason.chars().take(MAX_REASON_CHARS).map(clean).collect()
 }
 
-fn text<'a>(
+pub(crate) fn malformed(name: &'static str, reason: impl Into<String>) -> EnvelopeError {
+    EnvelopeError::Malformed { name, reason: clean(&reason.into()) }
+}
+
+pub(crate) fn text<'a>(
     headers: &'a (impl Headers + ?Sized),
     name: &'static str,
 ) -> Result<&'a str, EnvelopeError> {
@@ -231,7 +239,10 @@ fn text<'a>(
     std::str::from_utf8(bytes).map_err(|e| malformed(name, e.to_string()))
 }
 
-fn number<T>(headers: &(impl Headers + ?Sized), name: &'static str) -> Result<T, EnvelopeError>
+pub(crate) fn number<T>(
+    headers: &(impl Headers + ?Sized),
+    name: &'static str,
+) -> Result<T, EnvelopeError>
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,

@@ -9,6 +9,7 @@
 //! * [`tier`]: which delay tier a requested delay belongs to;
 //! * [`retry`]: how long a failed task waits, and when it is exhausted;
 //! * [`envelope`]: the message on the wire (CloudEvents, Kafka binary binding);
+//! * [`outcome`]: what another team says of a task, on the wire;
 //! * [`letter`]: the dead letter on the wire;
 //! * [`partition`]: which partition a key belongs to (murmur2, as Java's producer does);
 //! * [`time`]: microseconds since the Unix epoch, rounded up at every edge.
@@ -17,6 +18,7 @@ pub mod envelope;
 pub mod key;
 pub mod letter;
 pub mod name;
+pub mod outcome;
 pub mod partition;
 pub mod retry;
 pub mod state;
@@ -26,6 +28,7 @@ pub mod time;
 pub use envelope::{Envelope, EnvelopeError, Headers};
 pub use key::KeyHash;
 pub use letter::DeadLetter;
+pub use outcome::Outcome;
 pub use retry::RetryPolicy;
 pub use state::TaskState;
 pub use tier::Tier;

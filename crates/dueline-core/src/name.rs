@@ -45,10 +45,18 @@ pub fn dead_letter_topic(prefix: &str, queue: &str) -> String {
     format!("{prefix}.{queue}.{DEAD_LETTER_SUFFIX}")
 }
 
+/// The topic of a queue's outcomes: `<prefix>.<queue>.outcomes`.
+#[must_use]
+pub fn outcome_topic(prefix: &str, queue: &str) -> String {
+    format!("{prefix}.{queue}.{OUTCOME_SUFFIX}")
+}
+
 /// The last part of a dead-letter topic's name; no tier may have it.
 pub const DEAD_LETTER_SUFFIX: &str = "dlq";
-/// Last parts that later contract topics use; no tier may have them either.
-pub const RESERVED_TIER_NAMES: [&str; 2] = [DEAD_LETTER_SUFFIX, "outcomes"];
+/// The last part of an outcome topic's name; no tier may have it.
+pub const OUTCOME_SUFFIX: &str = "outcomes";
+/// Names that no tier may have.
+pub const RESERVED_TIER_NAMES: [&str; 2] = [DEAD_LETTER_SUFFIX, OUTCOME_SUFFIX];
 
 /// The known name nearest to a mistyped one, if any is near enough to suggest.
 #[must_use]

@@ -24,6 +24,9 @@ pub struct Point {
     pub stands: &'static str,
     /// What is not durable yet, and would have come next.
     pub missing: &'static str,
+    /// Whether the campaign's work leads to it, or what the campaign does to provoke it. The others are
+    /// struck by end-to-end tests, which name them.
+    pub in_campaign: bool,
 }
 
 const fn of(
@@ -32,7 +35,17 @@ const fn of(
     stands: &'static str,
     missing: &'static str,
 ) -> Point {
-    Point { name, process, stands, missing }
+    Point { name, process, stands, missing, in_campaign: true }
+}
+
+/// A point on a way that the campaign's shop does not go.
+const fn in_tests(
+    process: Process,
+    name: &'static str,
+    stands: &'static str,
+    missing: &'static str,
+) -> Point {
+    Point { name, process, stands, missing, in_campaign: false }
 }
 
 /// Every point, in the order of a task's way through each program.
@@ -60,6 +73,9 @@ pub const POINTS: &[Point] = &[
     of(Relay, "relay.letters.read", "dead rows without a letter are found", "any letter"),
     of(Relay, "relay.letters.sent", "a letter is delivered", "the row says so"),
     of(Relay, "relay.letters.noted", "a letter is delivered and noted", "the other letters"),
+    in_tests(Relay, "relay.outcomes.read", "another team's outcomes are read", "any of them is settled"),
+    in_tests(Relay, "relay.outcomes.settled", "another team's outcomes are settled", "their offsets are passed"),
+    in_tests(Relay, "relay.outcomes.lettered", "an outcome that nobody can read has its letter", "its offset is passed"),
     of(Relay, "relay.patrol.deleted", "nothing: old rows are deleted in an open transaction", "its COMMIT"),
     of(Relay, "relay.patrol.committed", "old rows are gone, and where to go on is kept", "the next stretch"),
     of(Relay, "relay.flushed", "told to stop, everything sent is reported", "the incarnation's end, and its lanes are free"),
@@ -129,6 +145,18 @@ mod tests {
             }
         }
         names
+    }
+
+    #[test]
+    fn a_point_beside_the_campaigns_way_is_struck_by_a_test() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/e2e");
+        let text: String = fs::read_dir(tests)
+            .expect("tests/e2e")
+            .map(|file| fs::read_to_string(file.expect("an entry").path()).expect("UTF-8"))
+            .collect();
+        for point in POINTS.iter().filter(|point| !point.in_campaign) {
+            assert!(text.contains(&format!("\"{}\"", point.name)), "{}", point.name);
+        }
     }
 
     #[test]

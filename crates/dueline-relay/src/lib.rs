@@ -7,6 +7,7 @@
 //! * `publish`: producing, delivery reports, releases; `gate` decides whether claiming makes sense;
 //! * `sweep`: the walk without a watermark: missed, orphaned, lost, unanswered, too old;
 //! * `letters`: dead letters that nobody has written yet;
+//! * `outcomes`: what other teams say of their tasks;
 //! * `patrol`: retention;
 //! * `topics`: what the topics must be, and since when they are what they are.
 //!
@@ -22,6 +23,7 @@ mod gate;
 mod lanes;
 mod letters;
 mod message;
+mod outcomes;
 mod pace;
 mod patrol;
 mod program;

@@ -17,7 +17,7 @@ use crate::routes::Routes;
 use crate::scan::{Scan, Step};
 use crate::shared::Shared;
 use crate::sweep::{Sweep, Swept};
-use crate::{letters, patrol, topics};
+use crate::{letters, outcomes, patrol, topics};
 
 /// The longest wait for one answer of the broker.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,6 +121,7 @@ impl Relay {
                     letters::run(&shared, &stop),
                     patrol::run(&shared, &stop),
                     topics::run(&shared, &stop),
+                    outcomes::run(&shared, &stop),
                 );
             })
         };

@@ -44,12 +44,13 @@ async fn deviations(admin: &Admin, config: &Config) -> Result<Vec<String>, Relay
     let mut problems = Vec::new();
     for queue in config.queues.values() {
         let mut names = queue.tier_topics();
+        let tiers = names.len();
+        names.extend(queue.outcome_topic());
         names.push(queue.dead_letter_topic());
         let found = admin.describe(&names).await?;
         let wanted = u32::try_from(queue.partitions).unwrap_or(0);
-        for (name, topic) in names.iter().zip(found) {
-            let is_letters = *name == queue.dead_letter_topic();
-            problems.extend(problem(name, topic.as_ref(), wanted, is_letters));
+        for (index, (name, topic)) in names.iter().zip(found).enumerate() {
+            problems.extend(problem(name, topic.as_ref(), wanted, index >= tiers));
         }
     }
     Ok(problems)
@@ -59,10 +60,10 @@ fn problem(
     name: &str,
     topic: Option<&TopicDescription>,
     partitions: u32,
-    is_letters: bool,
+    is_no_tier: bool,
 ) -> Option<String> {
     let Some(topic) = topic else { return Some(format!("{name} does not exist")) };
-    if is_letters {
+    if is_no_tier {
         return None;
     }
     if topic.partitions != partitions {

@@ -1,6 +1,6 @@
 //! Headers of task messages.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use dueline_core::envelope::{ENVELOPE_VERSION, EnvelopeError, header, source_uri};
 use dueline_core::{Envelope, KeyHash, Micros};
 
@@ -118,6 +118,7 @@ fn h14_any_headers_are_an_envelope_or_a_reason() -> Result<()> {
                 ensure!(text.contains(name) && !reason.is_empty(), "{text}");
                 "malformed"
             }
+            EnvelopeError::Body { reason } => bail!("an envelope has no body: {reason}"),
             EnvelopeError::Newer(version) => {
                 ensure!(version > ENVELOPE_VERSION, "{version}");
                 "newer"

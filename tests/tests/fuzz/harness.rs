@@ -31,7 +31,9 @@ const fn surface(name: &'static str, per_mille: u64, at_least: u64) -> Surface {
 }
 
 /// Headers of task messages.
-pub const ENVELOPE: Surface = surface("envelope", 240, 0);
+pub const ENVELOPE: Surface = surface("envelope", 200, 0);
+/// Headers and bodies of outcomes.
+pub const OUTCOME: Surface = surface("outcome", 40, 0);
 /// Headers of dead letters.
 pub const LETTER: Surface = surface("letter", 70, 0);
 /// Whole records, up to the decision what they are.
@@ -54,8 +56,9 @@ pub const KAFKA: Surface = surface("kafka", 2, 600);
 pub const ADMIN: Surface = surface("admin", 10, 600);
 
 /// All of them.
-const SURFACES: [Surface; 11] = [
+const SURFACES: [Surface; 12] = [
     ENVELOPE,
+    OUTCOME,
     LETTER,
     SORTING,
     CONFIGURATION,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use dueline_core::TaskState;
 use dueline_store::client::{self, Deadline, ReceiptKind, RescheduleRequest};
 
-use super::stage::{ELSEWHERE, HALF_HOUR, HERE, Phase, Stage, refusal};
+use super::stage::{ELSEWHERE, HALF_HOUR, HERE, Phase, Stage, TEAM, refusal};
 
 /// What the dedupe table of an effect elsewhere says.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Call {
 }
 
 /// Kind, phase, call; the receipt of a cancel, and of a reschedule.
-const TABLE: [(&str, Phase, Call, ReceiptKind, ReceiptKind); 22] = {
+const TABLE: [(&str, Phase, Call, ReceiptKind, ReceiptKind); 28] = {
     use Call as C;
     use Phase as P;
     use ReceiptKind::{
@@ -70,6 +70,13 @@ const TABLE: [(&str, Phase, Call, ReceiptKind, ReceiptKind); 22] = {
         (ELSEWHERE, P::Dead, C::None, MayHaveRun, MayHaveRun),
         (ELSEWHERE, P::Dead, C::Failed, Cancelled, Rescheduled),
         (ELSEWHERE, P::Dead, C::Unknown, MayHaveRun, MayHaveRun),
+        (TEAM, P::Waiting, C::None, Cancelled, Rescheduled),
+        (TEAM, P::Leased, C::None, MayHaveRun, MayHaveRun),
+        (TEAM, P::Leased, C::Running, Running, Running),
+        // A copy of its first message can be handled without a `begin`, whatever the second try said.
+        (TEAM, P::Retry, C::Failed, MayHaveRun, MayHaveRun),
+        (TEAM, P::Dead, C::None, MayHaveRun, MayHaveRun),
+        (TEAM, P::Done, C::Done, Finished, Finished),
     ]
 };
 
@@ -210,5 +217,37 @@ async fn c02_get_shows_every_phase() -> Result<()> {
     let (state, text) = refusal(client::get(&stage.pool, "close_oder", "1").await);
     assert_eq!(state, "22023");
     assert!(text.contains("close_order"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn h19_v4_what_a_team_was_once_given_may_have_run_whatever_came_after() -> Result<()> {
+    let stage = Stage::new().await?;
+    let move_on = async |key: &str| {
+        let request = RescheduleRequest::new(TEAM, key, Deadline::after(HALF_HOUR));
+        anyhow::Ok(client::reschedule(&stage.pool, &request).await?.receipt)
+    };
+    // Published, moved, cancelled: the first message is still in its topic.
+    stage.task_in(TEAM, "moved", Phase::Leased).await?;
+    assert_eq!(move_on("moved").await?, ReceiptKind::MayHaveRun);
+    assert_eq!(move_on("moved").await?, ReceiptKind::MayHaveRun);
+    let cancelled = client::cancel(&stage.pool, TEAM, "moved", None).await?;
+    assert_eq!(cancelled.receipt, ReceiptKind::MayHaveRun);
+    // The alarm that told of it is gone: the mark stays.
+    stage.plan(TEAM, "moved").await?;
+    let again = client::cancel(&stage.pool, TEAM, "moved", None).await?;
+    assert_eq!(again.receipt, ReceiptKind::MayHaveRun);
+    for phase in [Phase::Dead, Phase::Skipped] {
+        let key = format!("{phase:?}");
+        stage.task_in(TEAM, &key, phase).await?;
+        move_on(&key).await?;
+        let receipt = client::cancel(&stage.pool, TEAM, &key, None).await?.receipt;
+        assert_eq!(receipt, ReceiptKind::MayHaveRun, "{phase:?}");
+    }
+    // Never published: nobody can have it.
+    stage.plan(TEAM, "waiting").await?;
+    assert_eq!(move_on("waiting").await?, ReceiptKind::Rescheduled);
+    let receipt = client::cancel(&stage.pool, TEAM, "waiting", None).await?.receipt;
+    assert_eq!(receipt, ReceiptKind::Cancelled);
     Ok(())
 }

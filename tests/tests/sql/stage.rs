@@ -12,7 +12,9 @@ use serde_json::Value;
 pub const HERE: &str = "close_order";
 /// A kind whose effect is elsewhere.
 pub const ELSEWHERE: &str = "refund";
-/// The queue of both.
+/// A kind that another team handles, which need not begin.
+pub const TEAM: &str = "charge";
+/// The queue of all three.
 pub const QUEUE: &str = "orders";
 /// Half an hour.
 pub const HALF_HOUR: Duration = Duration::from_secs(1_800);
@@ -30,6 +32,7 @@ from dueline.tier t join dueline.queue q on q.name = t.queue, generate_series(0,
 insert into dueline.kind (name, queue, effect, backoff_ms, max_payload_bytes, age_limit)
 values ('close_order', 'orders', 'here', '{3000,10000,30000}', 8192, '1 day'),
        ('refund', 'orders', 'elsewhere', '{3000,10000,30000}', 8192, '1 day'),
+       ('charge', 'orders', 'team', '{3000,10000,30000}', 8192, '1 day'),
        ('remind', 'mail', 'here', '{3000,10000,30000}', 8192, '1 day');
 ";
 

@@ -90,7 +90,7 @@ fn a_kind_is_complete_or_says_what_is_missing() {
     let kind = |rest: &str| format!("[queues.orders]\n[kinds.close]\n{rest}");
     let config = accepted(&kind("queue = \"orders\"\nsql = \"update …\"\nbackoff = []"));
     let close = &config.kinds["close"];
-    assert_eq!((close.effect, close.retry.max_attempts()), (Effect::Here, 1));
+    assert_eq!((close.handler.effect(), close.retry.max_attempts()), (Effect::Here, 1));
     assert_eq!(close.handler, Handler::Sql("update …".to_owned()));
     assert_eq!(close.age_limit, Duration::from_secs(86_400));
     for (rest, expected) in [
@@ -99,7 +99,8 @@ fn a_kind_is_complete_or_says_what_is_missing() {
         ("queue = \"orders\"", "kinds.close: nothing carries it out"),
         ("queue = \"orders\"\nrust = true\nsql = \"x\"", "exclude each other"),
         ("queue = \"orders\"\nsql = \" \"", "expected one statement"),
-        ("queue = \"orders\"\nrust = true\neffect = \"elsewhere\"", "not available yet"),
+        ("queue = \"orders\"\nrust = true\noutcomes = true", "exclude each other"),
+        ("queue = \"orders\"\nrust = true\nbegin = true", "belongs to `outcomes = true`"),
         ("queue = \"orders\"\nrust = true\nbackoff = [\"x\"]", "expected pauses such as \"3s\""),
         ("queue = \"orders\"\nrust = true\nbackoff = [\"31d\"]", "at most 30d"),
         ("queue = \"orders\"\nrust = true\nmax_payload_bytes = 0", "must be between 1 and 524288"),

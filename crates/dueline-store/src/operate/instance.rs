@@ -40,20 +40,25 @@ impl Instance {
     /// Whose a message with this source is.
     #[must_use]
     pub fn origin_of(&self, source: &str) -> SourceOrigin {
-        let own = self.source();
-        if source == own {
-            return SourceOrigin::Ours;
+        origin_of(&self.source(), source)
+    }
+}
+
+/// Whose a message with this source is, for an instance whose own messages have the source `own`.
+#[must_use]
+pub fn origin_of(own: &str, source: &str) -> SourceOrigin {
+    if source == own {
+        return SourceOrigin::Ours;
+    }
+    let timeline = |text: &str| {
+        let (instance, timeline) = text.rsplit_once('/')?;
+        Some((instance.to_owned(), timeline.parse::<i32>().ok()?))
+    };
+    match (timeline(source), timeline(own)) {
+        (Some((theirs, at)), Some((ours, now))) if theirs == ours && at < now => {
+            SourceOrigin::BeforeFailover
         }
-        let timeline = |text: &str| {
-            let (instance, timeline) = text.rsplit_once('/')?;
-            Some((instance.to_owned(), timeline.parse::<i32>().ok()?))
-        };
-        match (timeline(source), timeline(&own)) {
-            (Some((theirs, at)), Some((ours, now))) if theirs == ours && at < now => {
-                SourceOrigin::BeforeFailover
-            }
-            _ => SourceOrigin::Foreign,
-        }
+        _ => SourceOrigin::Foreign,
     }
 }
 

@@ -7,6 +7,7 @@
 mod claim;
 mod lanes;
 mod letters;
+mod outcomes;
 mod patrol;
 mod sweep;
 mod topics;
@@ -23,6 +24,7 @@ pub use lanes::{
     take_free, take_over,
 };
 pub use letters::{MissingLetter, lettered, letters_missing};
+pub use outcomes::{Settled, count_stops, settle_outcomes};
 pub use patrol::{Purge, Purged, Table, purge};
 pub use sweep::{
     Again, Alarm, Found, Parked, Parking, Span, Subject, extend, park, republish, stopped,

@@ -43,7 +43,7 @@ pub(super) fn kind_row(kind: &Kind) -> KindRow {
     KindRow {
         name: kind.name.clone(),
         queue: kind.queue.clone(),
-        effect: kind.effect.as_str().to_owned(),
+        effect: kind.handler.effect().as_str().to_owned(),
         backoff_ms: kind.retry.backoff.iter().map(ms).collect(),
         max_payload_bytes: i32::try_from(kind.max_payload_bytes).unwrap_or(i32::MAX),
         age_limit_us: micros(kind.age_limit),
