@@ -115,6 +115,26 @@ need_kafka() {
 folder with the jars of Apache Kafka $KAFKA_VERSION"
 }
 
+# A Python with what examples/python needs, in $PYTHON: one environment for each set of requirements.
+need_python() {
+    have python3 && python3 -c 'import venv, ensurepip' 2>/dev/null ||
+        install_packages "Python, which the example team is written in, is missing" python3 python3-venv
+    local wanted=$ROOT/examples/python/requirements-test.txt venv
+    venv=$CACHE/python-$(python3 -V | tr -dc '0-9.')-$(cat "$ROOT"/examples/python/requirements*.txt | sha256sum | head -c 12)
+    if [ ! -e "$venv/complete" ]; then
+        say "Fetching what examples/python needs (30 MB, once)"
+        rm -rf "$venv"
+        python3 -m venv "$venv"
+        if ! "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted" >"$CACHE/pip.log" 2>&1; then
+            tail -n 5 "$CACHE/pip.log" >&2
+            die "what examples/python needs could not be fetched (all of pip's output: $CACHE/pip.log)"
+        fi
+        touch "$venv/complete"
+    fi
+    # shellcheck disable=SC2034 # used by those that source this file
+    PYTHON=$venv/bin/python
+}
+
 # libfaketime, which moves clocks. What cannot have it leaves that out, and says so.
 want_faketime() {
     compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null ||
