@@ -308,6 +308,96 @@ begin
               hint = 'roll back: your token is not, or no more, the one that counts';
 end $$;
 
+-- What `begin` answers: begun (with the token to complete or fail with, and its end), done (the task is settled from
+-- what is remembered), in_progress (by somebody else until then: it comes again afterwards), failed (this very try has
+-- failed before: call `fail` again), early (it waits again until it is due), stale (drop the message).
+-- `may_have_run`: some earlier call ended without anybody knowing how.
+create type dueline.beginning as (verdict text, token uuid, until timestamptz, may_have_run boolean);
+
+-- The key is finished, and the task does not know: settles it.
+create function dueline.settle_known(task dueline.task) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
+as $$
+declare
+    alarm dueline.due;
+begin
+    delete from dueline.due d where d.id = task.id returning d.* into alarm;
+    update dueline.task x
+    set state = 'done', finished_at = clock_timestamp(), published_at = coalesce(alarm.claimed_at, x.published_at)
+    where x.id = task.id;
+    perform dueline.note(task, 'settle', 'done', task.generation, task.attempt, '{"from": "dedupe"}');
+end $$;
+
+-- Asks for one try of a task before something is called outside of this database, and lets nobody else have it for
+-- `lasting`. Commit it before the call: it holds the task, and a payer would wait. A cancel of a task that has begun
+-- answers `running`.
+create function dueline.begin(task_id bigint, key_hash uuid, generation integer, attempt integer,
+                              lasting interval default '30 seconds') returns dueline.beginning
+language plpgsql volatile security definer
+set search_path = pg_catalog, dueline, pg_temp set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    -- Between the end of a call and the next delivery of its message.
+    slack constant interval := interval '5 seconds';
+    mine uuid := gen_random_uuid();
+    ends timestamptz := clock_timestamp() + lasting;
+    seen dueline.dedupe;
+    t dueline.task;
+begin
+    if lasting is null or lasting < interval '1 second' or lasting > interval '10 minutes' then
+        perform dueline.raise_problem('lasting is out of range|pass a span from 1 second to 10 minutes');
+    end if;
+    select x.* into t from dueline.task x
+    where x.id = task_id and x.key_hash = begin.key_hash and x.state = 'live'
+      and x.generation = begin.generation and x.attempt = begin.attempt;
+    if not found then
+        return row('stale', null, null, false)::dueline.beginning;
+    elsif t.due_at > clock_timestamp() then
+        perform dueline.return_early(array[t.id], array[t.generation], array[t.attempt]);
+        return row('early', null, null, false)::dueline.beginning;
+    end if;
+    -- Dedupe before task, as everywhere. Without a row there is nothing to wait for but an insert of the same key.
+    insert into dueline.dedupe (key_hash, generation, attempt, outcome, token, until)
+    values (begin.key_hash, begin.generation, begin.attempt, 'in_progress', mine, ends)
+    on conflict (key_hash) do nothing;
+    if not found then
+        select d.* into seen from dueline.dedupe d where d.key_hash = begin.key_hash for update;
+        if not found then
+            raise exception 'the key of task % was skipped at the same moment', task_id
+                using errcode = 'serialization_failure', hint = 'call begin again';
+        end if;
+    end if;
+    if seen.outcome = 'in_progress' and seen.until > clock_timestamp() then
+        update dueline.due d
+        set lease_until = greatest(d.lease_until, seen.until + slack), unanswered = 0, fence = d.fence + 1
+        where d.id = t.id and d.generation = t.generation and d.attempt = t.attempt and d.lease_until is not null;
+        return row('in_progress', null, seen.until, seen.unknown)::dueline.beginning;
+    elsif seen.outcome = 'failed' and (seen.generation, seen.attempt) = (begin.generation, begin.attempt) then
+        return row('failed', null, null, seen.unknown)::dueline.beginning;
+    end if;
+    -- Under the task's lock: whoever cancels sees the token, or was here before it.
+    begin
+        t := dueline.lock_try(task_id, key_hash, generation, attempt);
+        if seen.outcome = 'done' then
+            perform dueline.settle_known(t);
+            return row('done', null, null, seen.unknown)::dueline.beginning;
+        end if;
+    exception when sqlstate 'DLS01' then
+        delete from dueline.dedupe d where d.key_hash = begin.key_hash and d.token = mine;
+        return row('stale', null, null, false)::dueline.beginning;
+    end;
+    update dueline.dedupe d
+    set outcome = 'in_progress', token = mine, until = ends, generation = begin.generation,
+        attempt = begin.attempt, finished_at = null, unknown = d.unknown or seen.outcome = 'in_progress'
+    where d.key_hash = begin.key_hash and d.token is distinct from mine;
+    update dueline.due d
+    set lease_until = greatest(d.lease_until, ends + slack), unanswered = 0, fence = d.fence + 1
+    where d.id = t.id and d.lease_until is not null;
+    return row('begun', mine, ends, coalesce(seen.unknown or seen.outcome = 'in_progress', false))::dueline.beginning;
+end $$;
+
 -- The task is done, or (`outcome => 'skipped'`) there was nothing to do: to be called last in the transaction that
 -- has your effect, after your own rows are locked. Commits with your effect or not at all, so the effect happens
 -- exactly once. `token` is what `begin` gave, null when it was not called.

@@ -2,7 +2,7 @@
 --
 --   dueline_owner     owns every object of the schema; the functions run as it
 --   dueline_schedule  may call the client functions, and touches no table
---   dueline_worker    may tell what became of a task that it handles: complete, fail; touches no table
+--   dueline_worker    may tell what became of a task that it handles: begin, complete, fail; touches no table
 --   dueline_operate   what relay, consumer and command line log in as: all that, the verdicts, and the tables
 --   dueline_handler   what a handler's SQL runs as: nothing here
 
@@ -53,7 +53,7 @@ grant execute on function
     dueline.schedule, dueline.schedule_many, dueline.reschedule, dueline.cancel, dueline.cancel_or_raise,
     dueline.cancel_many, dueline.get, dueline.key_hash
 to dueline_schedule;
-grant execute on function dueline.complete, dueline.fail to dueline_worker;
+grant execute on function dueline.begin, dueline.complete, dueline.fail to dueline_worker;
 
 grant select, insert, update, delete on all tables in schema dueline to dueline_operate;
 grant usage, select, update on all sequences in schema dueline to dueline_operate;

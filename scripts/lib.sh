@@ -135,6 +135,14 @@ need_python() {
     PYTHON=$venv/bin/python
 }
 
+# What the example team in Java is built with.
+need_java_tools() {
+    have javac || install_packages "the Java compiler, for the example team in Java, is missing" default-jdk-headless
+    have mvn || install_packages "Maven, which builds the example team in Java, is missing" maven
+    # shellcheck disable=SC2034 # used by those that source this file
+    JAVA_TEAM=$CACHE/java-team
+}
+
 # libfaketime, which moves clocks. What cannot have it leaves that out, and says so.
 want_faketime() {
     compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null ||

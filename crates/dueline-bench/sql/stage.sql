@@ -6,3 +6,6 @@ create table orders (
     closed_at  timestamptz
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000,
         autovacuum_vacuum_cost_delay = 0);
+
+-- What another team has handled, where it has no access to dueline's tables.
+create table team_handled (key_hash uuid primary key);

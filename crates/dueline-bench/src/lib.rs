@@ -34,6 +34,7 @@ mod sleep;
 mod stage;
 mod stats;
 mod table;
+mod team;
 mod window;
 
 use anyhow::{Result, bail};

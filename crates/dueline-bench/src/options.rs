@@ -19,13 +19,15 @@ pub enum Scenario {
     Burst,
     /// Several databases, several relays.
     Scale,
+    /// Another team handles the tasks, and answers with outcomes.
+    Outcomes,
     /// Scheduling alone.
     Schedule,
 }
 
 impl Scenario {
     /// All, in the order in which they run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Steady,
         Self::Drain,
         Self::Schedule,
@@ -34,6 +36,7 @@ impl Scenario {
         Self::Pinned,
         Self::Burst,
         Self::Scale,
+        Self::Outcomes,
     ];
 
     /// The name that is typed and printed.
@@ -47,6 +50,7 @@ impl Scenario {
             Self::Pinned => "pinned",
             Self::Burst => "burst",
             Self::Scale => "scale",
+            Self::Outcomes => "outcomes",
             Self::Schedule => "schedule",
         }
     }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::bench::Bench;
 use crate::load;
-use crate::settings::{self, QUEUE};
+use crate::settings::{self, KIND, QUEUE};
 
 /// Connections of the bench itself to a stage's database.
 const MAX_CONNECTIONS: u32 = 24;
@@ -33,6 +33,8 @@ const CONFIG_ENV: &str = "DUELINE__";
 pub(crate) struct Setup {
     /// Lanes per tier.
     pub slots: Option<u16>,
+    /// Another team handles the tasks ([`crate::team`]), and no consumer of ours.
+    pub team: bool,
 }
 
 /// See the module. [`Stage::close`] removes it; whatever a scenario leaves behind is removed by
@@ -64,6 +66,11 @@ impl Stage {
         let mut settings = settings::of_config(&bench.config, &url, &prefix);
         if let Some(slots) = setup.slots {
             settings.set(&format!("queues.{QUEUE}.slots"), i64::from(slots));
+        }
+        if setup.team {
+            settings
+                .remove(&format!("kinds.{KIND}.sql"))
+                .set(&format!("kinds.{KIND}.outcomes"), true);
         }
         let folder = tempfile::Builder::new().prefix("dueline-bench-").tempdir()?;
         let config_path = folder.path().join("dueline.toml");
@@ -110,6 +117,7 @@ impl Stage {
 
     async fn create_topics(&self, bench: &Bench) -> Result<()> {
         bench.own_group(&self.prefix);
+        bench.own_group(&self.config.outcome_group());
         let wanted = topics::of_config(&self.config);
         for topic in &wanted {
             let spec = TopicSpec {
@@ -186,10 +194,24 @@ impl Stage {
         Ok(program)
     }
 
-    /// How many tasks the consumers say that they have settled: the cheap way to know while they work. A
+    /// Whether our own processes tell how far they are: consumers, or relays that settle a team's outcomes.
+    pub fn tells_settled(&self) -> bool {
+        !self.consumers.is_empty() || self.is_team()
+    }
+
+    fn is_team(&self) -> bool {
+        self.config.queues.get(QUEUE).is_some_and(|queue| queue.outcomes)
+    }
+
+    /// How many tasks the processes say that they have settled: the cheap way to know while they work. A
     /// count in the database would read what they are busy writing.
     pub async fn settled(&mut self) -> Result<i64> {
         let mut sum = 0.0;
+        if self.is_team() {
+            for relay in &mut self.relays {
+                sum += relay.metric("dueline_relay_outcomes_total", "verdict=\"done\"").await?;
+            }
+        }
         for consumer in &mut self.consumers {
             sum += consumer.metric("dueline_consumer_tasks_total", "outcome=\"done\"").await?;
         }
@@ -234,6 +256,7 @@ impl Stage {
         for topic in topics::of_config(&self.config) {
             bench.delete_topic(&topic.name).await?;
         }
+        bench.delete_group(&self.config.outcome_group()).await?;
         bench.delete_group(&self.prefix).await
     }
 }

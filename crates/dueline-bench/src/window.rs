@@ -132,7 +132,7 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn until(&mut self, stage: &mut Stage, end: Instant) -> Result<()> {
         loop {
-            if !stage.consumers.is_empty() {
+            if stage.tells_settled() {
                 let settled = stage.settled().await.with_context(|| stage.logs())?;
                 self.feed.settled.store(settled, Ordering::Relaxed);
             }

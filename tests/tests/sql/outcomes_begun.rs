@@ -1,4 +1,4 @@
-//! `dueline.complete` and `dueline.fail`: a team with access to the deadline database, in its own transaction.
+//! `dueline.begin`, `dueline.complete` and `dueline.fail`: a team with access to the deadline database, in its own transaction.
 
 use anyhow::Result;
 use dueline_core::KeyHash;
@@ -53,6 +53,15 @@ impl Try {
         .await
     }
 
+    /// Verdict and token.
+    async fn begin(&self, db: &mut PgConnection) -> sqlx::Result<(String, Option<String>, bool)> {
+        sqlx::query_as("select verdict, token::text, may_have_run from dueline.begin($1, $2, 0, 0)")
+            .bind(self.id)
+            .bind(KeyHash::new(QUEUE, ELSEWHERE, self.key).as_uuid())
+            .fetch_one(db)
+            .await
+    }
+
     /// Somebody has begun it, until `ends` from now.
     async fn begun(&self, stage: &Stage, token: &str, ends: &str) -> Result<()> {
         let statement = "insert into dueline.dedupe (key_hash, generation, attempt, outcome, token, until)
@@ -69,6 +78,11 @@ impl Try {
 
 const MINE: &str = "11111111-1111-4111-8111-111111111111";
 const OTHERS: &str = "22222222-2222-4222-8222-222222222222";
+
+async fn cancel(stage: &Stage, key: &str) -> Result<String> {
+    let receipt = sqlx::query_scalar("select (dueline.cancel($1, $2)).receipt");
+    Ok(receipt.bind(ELSEWHERE).bind(key).fetch_one(&stage.pool).await?)
+}
 
 fn code(error: &sqlx::Error) -> Option<String> {
     error.as_database_error()?.code().map(|code| code.into_owned())
@@ -193,5 +207,114 @@ async fn v1_a_skip_forgets_the_key_and_wrong_arguments_are_refused_in_words() ->
         let refused = sqlx::query(statement).execute(&mut *db).await.expect_err(statement);
         assert_eq!(code(&refused).as_deref(), Some("22023"), "{refused}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn v2_v4_one_at_a_time_begins_and_a_cancel_sees_it() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut db = stage.pool.acquire().await?;
+    let task = Try::of(&stage, "1").await?;
+    let (verdict, token, may_have_run) = task.begin(&mut db).await?;
+    assert_eq!((verdict.as_str(), may_have_run), ("begun", false));
+    assert_eq!(task.begin(&mut db).await?.0, "in_progress");
+    assert_eq!(cancel(&stage, "1").await?, "running");
+    assert_eq!(
+        task.fail(&mut db, token.as_deref(), false).await?,
+        "cancelled",
+        "the wish is honoured"
+    );
+    assert_eq!(cancel(&stage, "1").await?, "cancelled", "it failed for certain: nothing happened");
+    assert_eq!(task.begin(&mut db).await?.0, "stale");
+
+    let task = Try::of(&stage, "2").await?;
+    let token = task.begin(&mut db).await?.1;
+    let lease = "select count(*) from dueline.due d join dueline.dedupe k on true
+                 where d.id = $1 and k.outcome = 'in_progress' and d.lease_until > k.until";
+    let outlasts: i64 = sqlx::query_scalar(lease).bind(task.id).fetch_one(&mut *db).await?;
+    assert_eq!(outlasts, 1, "nobody publishes it again while it runs");
+    assert_eq!(task.complete(&mut db, token.as_deref(), "done").await?, "done");
+    assert_eq!(cancel(&stage, "2").await?, "finished");
+    Ok(())
+}
+
+#[tokio::test]
+async fn v2_who_takes_over_a_call_that_never_ended_is_told_so() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut db = stage.pool.acquire().await?;
+    let task = Try::of(&stage, "1").await?;
+    task.begun(&stage, OTHERS, "-1 second").await?;
+    let (verdict, token, may_have_run) = task.begin(&mut db).await?;
+    assert_eq!((verdict.as_str(), may_have_run), ("begun", true));
+    let error = task.complete(&mut db, Some(OTHERS), "done").await.expect_err("its time is over");
+    assert_eq!(code(&error).as_deref(), Some("DLS01"), "{error}");
+    // And whatever comes of it: that some call ended unknown sticks.
+    assert_eq!(task.fail(&mut db, token.as_deref(), false).await?, "retry");
+    let unknown: bool =
+        sqlx::query_scalar("select unknown from dueline.dedupe").fetch_one(&mut *db).await?;
+    assert!(unknown);
+    Ok(())
+}
+
+#[tokio::test]
+async fn v1_begin_settles_what_is_done_and_sends_what_failed_again() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut db = stage.pool.acquire().await?;
+    for (key, outcome, finished, expected) in
+        [("1", "done", "clock_timestamp()", "done"), ("2", "failed", "null", "failed")]
+    {
+        let task = Try::of(&stage, key).await?;
+        let row = format!(
+            "insert into dueline.dedupe (key_hash, generation, attempt, outcome, finished_at)
+             values ($1, 0, 0, '{outcome}', {finished})"
+        );
+        let hash = KeyHash::new(QUEUE, ELSEWHERE, key).as_uuid();
+        sqlx::query(sqlx::AssertSqlSafe(row)).bind(hash).execute(&mut *db).await?;
+        assert_eq!(task.begin(&mut db).await?.0, expected);
+    }
+    assert_eq!((stage.count("done").await?, stage.count("live").await?), (1, 1));
+    let early = Try { id: stage.task_in(ELSEWHERE, "3", Phase::Leased).await?, key: "3" };
+    assert_eq!(early.begin(&mut db).await?.0, "early");
+    let waits: i64 = sqlx::query_scalar(
+        "select count(*) from dueline.due where id = $1 and lease_until is null",
+    )
+    .bind(early.id)
+    .fetch_one(&mut *db)
+    .await?;
+    assert_eq!(waits, 1);
+    for lasting in ["0 s", "11 minutes"] {
+        let refused = sqlx::query("select dueline.begin(1, gen_random_uuid(), 0, 0, $1::interval)")
+            .bind(lasting)
+            .execute(&mut *db)
+            .await
+            .expect_err(lasting);
+        assert_eq!(code(&refused).as_deref(), Some("22023"), "{refused}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn v4_a_cancel_in_the_middle_of_begin_is_seen_or_sees_it() -> Result<()> {
+    let stage = Stage::new().await?;
+    for n in 0..20 {
+        let key: &'static str = Box::leak(n.to_string().into_boxed_str());
+        let task = Try::of(&stage, key).await?;
+        let (mut one, mut two) = (stage.pool.acquire().await?, stage.pool.acquire().await?);
+        let cancel = sqlx::query_scalar::<_, String>("select (dueline.cancel($1, $2)).receipt")
+            .bind(ELSEWHERE)
+            .bind(key);
+        let (begun, receipt) = tokio::join!(task.begin(&mut one), cancel.fetch_one(&mut *two));
+        let (begun, receipt) = (begun?.0, receipt?);
+        match receipt.as_str() {
+            "running" => assert_eq!(begun, "begun"),
+            _ => assert_eq!(begun, "stale", "{receipt}"),
+        }
+    }
+    let left: i64 = sqlx::query_scalar(
+        "select count(*) from dueline.dedupe k join dueline.task t using (key_hash) where t.state = 'cancelled'",
+    )
+    .fetch_one(&stage.pool)
+    .await?;
+    assert_eq!(left, 0, "what did not begin leaves nothing");
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run(bench: &Bench) -> Result<Outcome> {
         Some(rate) => rate,
         None => short_rate(bench).await?,
     } / 2.0;
-    let idle = Setup { slots: Some(IDLE_SLOTS) };
+    let idle = Setup { slots: Some(IDLE_SLOTS), ..Setup::default() };
     let mut idle = Stage::set(bench, idle).await?;
     let mut stage = Stage::set(bench, Setup::default()).await?;
     stage.start_relay().await?;

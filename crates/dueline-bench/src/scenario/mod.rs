@@ -3,6 +3,7 @@
 mod burst;
 mod drain;
 mod lateness;
+mod outcomes;
 mod pending;
 mod pinned;
 mod scale;
@@ -53,6 +54,7 @@ async fn run(bench: &Bench, scenario: Scenario) -> Result<Outcome> {
         Scenario::Pinned => pinned::run(bench).await,
         Scenario::Burst => burst::run(bench).await,
         Scenario::Scale => scale::run(bench).await,
+        Scenario::Outcomes => outcomes::run(bench).await,
         Scenario::Schedule => schedule::run(bench).await,
     }
 }
