@@ -269,6 +269,17 @@ begin
     return verdicts;
 end $$;
 
+-- A part of a try that is missing reads as another try: says so instead.
+create function dueline.check_try(task_id bigint, key_hash uuid, generation integer, attempt integer) returns void
+language plpgsql immutable security definer set search_path = pg_catalog, dueline, pg_temp
+as $$
+begin
+    if task_id is null or key_hash is null or generation is null or attempt is null then
+        perform dueline.raise_problem('a part of the try is null|pass task_id, key_hash, generation and attempt as '
+                                      'the message has them');
+    end if;
+end $$;
+
 -- The row of one try, locked, or an error that rolls the caller's work back.
 create function dueline.lock_try(task_id bigint, key_hash uuid, generation integer, attempt integer)
 returns dueline.task
@@ -346,6 +357,7 @@ declare
     seen dueline.dedupe;
     t dueline.task;
 begin
+    perform dueline.check_try(task_id, key_hash, generation, attempt);
     if lasting is null or lasting < interval '1 second' or lasting > interval '10 minutes' then
         perform dueline.raise_problem('lasting is out of range|pass a span from 1 second to 10 minutes');
     end if;
@@ -413,6 +425,7 @@ declare
     t dueline.task;
     alarm dueline.due;
 begin
+    perform dueline.check_try(task_id, key_hash, generation, attempt);
     if outcome is null or outcome not in ('done', 'skipped') then
         perform dueline.raise_problem('outcome is not known|pass done or skipped');
     end if;
@@ -460,6 +473,7 @@ declare
     seen dueline.dedupe;
     t dueline.task;
 begin
+    perform dueline.check_try(task_id, key_hash, generation, attempt);
     if reason is null or reason = '' then
         perform dueline.raise_problem('the reason is empty|say what failed: people read it');
     elsif not (retry_after >= interval '0' and retry_after <= interval '7 days') then

@@ -201,6 +201,9 @@ async fn v1_a_skip_forgets_the_key_and_wrong_arguments_are_refused_in_words() ->
     for statement in [
         "select dueline.complete(1, gen_random_uuid(), 0, 0, outcome => 'finished')",
         "select dueline.fail(1, gen_random_uuid(), 0, 0, '')",
+        "select dueline.fail(1, gen_random_uuid(), null, 0, 'x')",
+        "select dueline.complete(1, null, 0, 0)",
+        "select dueline.begin(null, gen_random_uuid(), 0, 0)",
         "select dueline.fail(1, gen_random_uuid(), 0, 0, 'x', retry_after => '-1 s')",
         "select dueline.fail(1, gen_random_uuid(), 0, 0, 'x', retry_after => '8 days')",
     ] {

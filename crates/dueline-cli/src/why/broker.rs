@@ -24,7 +24,9 @@ pub async fn look(context: &Context, facts: &Facts) -> Option<InTopic> {
     let group = facts.consumer_group.clone();
     let seen = ask(context, facts, &topic, &group, claimed_at.0.floor_ms()).await;
     let message = seen.unwrap_or_else(|error| Message::Unknown { error: format!("{error:#}") });
-    Some(InTopic { topic, group, message })
+    let queue = context.config.queues.get(&facts.queue);
+    let outcomes = queue.and_then(dueline_config::Queue::outcome_topic);
+    Some(InTopic { topic, group, outcomes, message })
 }
 
 async fn ask(

@@ -30,6 +30,8 @@ pub struct InTopic {
     pub topic: String,
     /// The group that handles it.
     pub group: String,
+    /// The topic in which that group answers, when it is another team's.
+    pub outcomes: Option<String>,
     /// What was seen.
     pub message: Message,
 }
@@ -285,9 +287,12 @@ fn published(
 }
 
 fn in_words(in_topic: &InTopic, age: &str) -> Explanation {
-    let InTopic { topic, group, message } = in_topic;
+    let InTopic { topic, group, outcomes, message } = in_topic;
     let mut explanation = Explanation::default();
-    let start = format!("start dueline-consumer for group {group}, or look at its logs");
+    let start = match outcomes {
+        None => format!("start dueline-consumer for group {group}, or look at its logs"),
+        Some(_) => format!("another team handles it: ask those who run group {group}"),
+    };
     match message {
         Message::Unknown { error } => {
             explanation.headline =
@@ -314,6 +319,13 @@ fn in_words(in_topic: &InTopic, age: &str) -> Explanation {
                 explanation
                     .details
                     .push(format!("group {group} is at offset {position}, beyond it"));
+                if let Some(outcomes) = outcomes {
+                    explanation.details.push(format!(
+                        "another team handles it, and no outcome in {outcomes} has settled it: it \
+                         still works on it, or the outcome is lost or cannot be read (see the \
+                         dead letters)"
+                    ));
+                }
             } else {
                 let lag = offset - position;
                 let until = if *members == 0 {

@@ -72,6 +72,7 @@ fn seen(members: usize, committed: Option<i64>, offset: Option<i64>) -> InTopic 
     InTopic {
         topic: "dueline.orders.10m".into(),
         group: "g".into(),
+        outcomes: None,
         message: Message::Seen { partition: 2, members, committed, log_start: 0, offset },
     }
 }
@@ -165,7 +166,7 @@ fn c02_published_consumed_lost_or_unknown() {
     let facts = published_facts();
     says(&headline(&facts, Some(&seen(1, Some(101), Some(100)))), &["consumed", "not answered"]);
     says(&headline(&facts, Some(&seen(1, Some(90), None))), &["no message has come"]);
-    let asked = |message| InTopic { topic: "t".into(), group: "g".into(), message };
+    let asked = |message| InTopic { topic: "t".into(), group: "g".into(), outcomes: None, message };
     let unknown = asked(Message::Unknown { error: "timed out".into() });
     says(&headline(&facts, Some(&unknown)), &["Kafka does not say"]);
     says(&headline(&facts, Some(&asked(Message::NoTopic))), &["topic t does not exist"]);
@@ -219,4 +220,14 @@ fn c02_dead_because_and_how_to_replay() {
 #[test]
 fn an_impossible_row_is_said_to_be_one() {
     says(&headline(&Facts { next_at: None, ..base() }, None), &["without an alarm"]);
+}
+
+#[test]
+fn c02_a_task_of_another_team_sends_people_to_that_team() {
+    let facts = published_facts();
+    let team = |in_topic: InTopic| InTopic { outcomes: Some("t.outcomes".into()), ..in_topic };
+    let waits = explain(&facts, &[], Some(&team(seen(0, Some(3), Some(5)))), TAKEOVER);
+    says(&waits.advice.join("\n"), &["ask those who run group g"]);
+    let taken = explain(&facts, &[], Some(&team(seen(2, Some(9), Some(5)))), TAKEOVER);
+    says(&taken.details.join("\n"), &["no outcome in t.outcomes"]);
 }
