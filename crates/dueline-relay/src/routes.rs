@@ -16,6 +16,8 @@ pub(crate) struct Route {
     pub topic: String,
     /// The queue's handling group.
     pub group: String,
+    /// The topic in which that group answers, when it is another team's.
+    pub outcomes: Option<String>,
     /// Due → claimed.
     pub lateness: Histogram,
     /// Due → acknowledged by the broker.
@@ -41,13 +43,14 @@ impl std::fmt::Debug for Route {
 }
 
 impl Route {
-    fn new(queue: &str, tier: &str, topic: String, group: &str) -> Self {
+    fn new(queue: &str, tier: &str, topic: String, group: &str, outcomes: Option<String>) -> Self {
         let labels = || [("queue", queue.to_owned()), ("tier", tier.to_owned())];
         let counter = |name: &'static str| metrics::counter!(name, &labels());
         Self {
             queue: queue.to_owned(),
             topic,
             group: group.to_owned(),
+            outcomes,
             lateness: metrics::histogram!("dueline_relay_lateness_seconds", &labels()),
             acknowledged: metrics::histogram!(
                 "dueline_relay_acknowledged_lateness_seconds",
@@ -64,7 +67,7 @@ impl Route {
 
     #[cfg(test)]
     pub fn for_tests(queue: &str, tier: &str) -> Arc<Self> {
-        Arc::new(Self::new(queue, tier, format!("t.{queue}.{tier}"), "g"))
+        Arc::new(Self::new(queue, tier, format!("t.{queue}.{tier}"), "g", None))
     }
 }
 
@@ -80,7 +83,8 @@ impl Routes {
         for queue in config.queues.values() {
             for tier in &queue.tiers {
                 let topic = queue.topic(&tier.name);
-                let route = Route::new(&queue.name, &tier.name, topic, &queue.group);
+                let outcomes = queue.outcome_topic();
+                let route = Route::new(&queue.name, &tier.name, topic, &queue.group, outcomes);
                 by_tier.insert((queue.name.clone(), tier.name.clone()), Arc::new(route));
             }
         }

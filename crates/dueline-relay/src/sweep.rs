@@ -16,6 +16,7 @@ use dueline_store::{Pool, StoreError};
 
 use crate::decide::{Action, decide, longest_lease, parking_of};
 use crate::error::RelayError;
+use crate::outcomes;
 use crate::pace::{Bucket, Rest};
 use crate::publish::locked;
 use crate::routes::Route;
@@ -223,7 +224,7 @@ impl Sweep {
 }
 
 /// An alarm with what is known of its task and its topic.
-type Case<'a> = (&'a Alarm, &'a Subject, Arc<Route>);
+pub(crate) type Case<'a> = (&'a Alarm, &'a Subject, Arc<Route>);
 
 /// Judges each alarm whose task is still as the alarm says.
 async fn judge<'a>(
@@ -245,7 +246,8 @@ async fn judge<'a>(
     let relay = &shared.config.relay;
     let mut judged = Vec::with_capacity(alarms.len());
     for (topic, members) in by_topic {
-        let verdicts = ask(shared, seen.iter().find(|s| s.topic == topic), &members).await;
+        let mut verdicts = ask(shared, seen.iter().find(|s| s.topic == topic), &members).await;
+        outcomes::wait_for_unread(shared, &members[0].2, &members, &mut verdicts).await;
         for ((alarm, subject, route), verdict) in members.into_iter().zip(verdicts) {
             let limit = relay.unanswered_limit;
             let action = decide(alarm, subject.too_old, &verdict, relay.lease, limit);

@@ -13,7 +13,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::consumer_support::{number, readiness};
-use super::relay_support::letters;
+use super::relay_support::{copies, letters};
 use super::team_support::{Team, of, shop};
 
 fn retry() -> Verdict {
@@ -108,6 +108,54 @@ async fn c03_what_was_said_while_no_relay_ran_is_made_up_for() -> Result<()> {
     }
     shop.start_relay().await?;
     shop.await_count("done", 50, PATIENCE).await?;
+    team.await_passed().await?;
+    Ok(())
+}
+
+/// Its leases are over when a relay comes back: the answers are read before anybody is asked again.
+#[tokio::test]
+async fn h12_what_was_said_while_no_relay_ran_is_not_asked_for_again() -> Result<()> {
+    let mut shop = shop().await?.start().await?;
+    let team = Team::of(&shop)?;
+    shop.schedule(KIND, 1..=30, Duration::ZERO).await?;
+    let messages = team.take(30).await?;
+    shop.relay().kill();
+    for message in &messages {
+        team.say(message, Verdict::Done).await?;
+    }
+    wait::until("every lease to be over", PATIENCE, async || {
+        let running = "select count(*) from dueline.due where lease_until > clock_timestamp()";
+        Ok(number(&shop, running).await? == 0)
+    })
+    .await?;
+    shop.start_relay().await?;
+    shop.await_count("done", 30, PATIENCE).await?;
+    let copies = copies(&shop).await?;
+    assert!(copies.len() == 30 && copies.values().all(|n| *n == 1), "{copies:?}");
+    Ok(())
+}
+
+/// A key that somebody holds makes its outcome wait, and no other.
+#[tokio::test]
+async fn v1_a_key_that_is_held_holds_up_no_other_outcome() -> Result<()> {
+    let shop = shop().await?.start().await?;
+    let team = Team::of(&shop)?;
+    shop.schedule(KIND, 1..=20, Duration::ZERO).await?;
+    let messages = team.take(20).await?;
+    let mut holder = shop.pool.begin().await?;
+    sqlx::query(
+        "insert into dueline.dedupe (key_hash, generation, attempt, outcome)
+         values ($1, 0, 0, 'failed')",
+    )
+    .bind(messages[3].key_hash.as_uuid())
+    .execute(&mut *holder)
+    .await?;
+    for message in &messages {
+        team.say(message, Verdict::Done).await?;
+    }
+    shop.await_count("done", 19, PATIENCE).await?;
+    holder.rollback().await?;
+    shop.await_count("done", 20, PATIENCE).await?;
     team.await_passed().await?;
     Ok(())
 }

@@ -6,27 +6,28 @@
 //! partitions never meets work under way.
 
 mod inbox;
+mod letter;
+mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dueline_core::Outcome;
-use dueline_core::letter::{self, DeadLetter, Origin, Reason};
 use dueline_kafka::{
-    Consumer, ConsumerConfig, Event, HeaderList, KafkaError, Outcome as Delivery, OwnedRecord,
-    Record, TopicPartition,
+    Consumer, ConsumerConfig, Event, KafkaError, Outcome as Delivery, OwnedRecord, TopicPartition,
 };
 use dueline_service::CancellationToken;
 use dueline_service::backoff::Pauses;
-use dueline_store::StoreError;
 use dueline_store::operate::instance::{SourceOrigin, origin_of};
 use dueline_store::relay::{Settled, count_stops, settle_outcomes};
+use dueline_store::{StoreError, Whose};
 use futures_util::future::join_all;
 
 use crate::error::RelayError;
 use crate::shared::Shared;
 use inbox::{Entry, Inbox};
+pub(crate) use unread::wait_for_unread;
 
 /// The health component.
 const COMPONENT: &str = "outcomes";
@@ -257,9 +258,7 @@ impl<'s> Member<'s> {
             let sessions = &self.shared.publisher.sessions;
             match sessions.run(async |db| settle_outcomes(db, part, lease).await).await {
                 Ok(verdicts) => settled.extend(verdicts),
-                Err(error) if error.sqlstate().is_none() || error.is_connection_lost() => {
-                    return Err(error);
-                }
+                Err(error) if !is_of_some(&error) => return Err(error),
                 Err(error) => match part {
                     [one] => {
                         tracing::warn!(
@@ -348,20 +347,9 @@ impl<'s> Member<'s> {
         let letters = broken.iter().map(|n| async move {
             let (record, error) = self.inbox.broken(*n)?;
             let queue = self.shared.config.queues.get(&**self.queues.get(&*record.topic)?)?;
-            let letter = DeadLetter {
-                reason: Reason::Undecodable,
-                error: error.to_owned(),
-                queue: queue.name.clone(),
-                at: self.shared.now().unwrap_or_default(),
-                task: None,
-                origin: Some(Origin {
-                    topic: record.topic.to_string(),
-                    partition: record.partition,
-                    offset: record.offset,
-                }),
-            };
+            let letter = letter::of(record, error, &queue.name, self.shared.now());
             let topic = queue.dead_letter_topic();
-            match self.shared.publisher.send_and_wait(copy(&topic, record, &letter)).await {
+            match self.shared.publisher.send_and_wait(letter::with_bytes(&topic, record, &letter)).await {
                 Delivery::Delivered { .. } => {
                     dueline_failpoints::reached("relay.outcomes.lettered");
                     let at = record.topic_partition();
@@ -379,19 +367,11 @@ impl<'s> Member<'s> {
     }
 }
 
-/// The record that cannot be read, as it was, and why.
-fn copy<'a>(topic: &'a str, record: &'a OwnedRecord, letter: &DeadLetter) -> Record<'a> {
-    let mut headers = HeaderList::with_capacity(record.headers.len() + 16);
-    for (name, value) in &record.headers {
-        if !name.starts_with(letter::header::PREFIX) {
-            headers.push(name, value);
-        }
-    }
-    for (name, value) in letter.headers() {
-        headers.push(name, value.as_bytes());
-    }
-    let (key, value) = (record.key.as_deref(), record.value.as_deref());
-    Record { topic, key, value, headers, timestamp_ms: Some(letter.at.floor_ms()) }
+/// Whether an error is that of some outcomes, so that the others may do without them: a row that somebody
+/// holds, or data that the database refuses. Everything else is the environment's, and waited out.
+fn is_of_some(error: &StoreError) -> bool {
+    let held = matches!(error.sqlstate().as_deref(), Some("55P03" | "DLX01"));
+    held || error.is_free_retry() || error.whose() == Whose::Task
 }
 
 /// What people should know of (G1).
