@@ -10,10 +10,12 @@
 //! * [`retry`]: how long a failed task waits, and when it is exhausted;
 //! * [`envelope`]: the message on the wire (CloudEvents, Kafka binary binding);
 //! * [`outcome`]: what another team says of a task, on the wire;
+//! * [`delay`]: a request on a delay topic, and the headers with which its message arrives;
 //! * [`letter`]: the dead letter on the wire;
 //! * [`partition`]: which partition a key belongs to (murmur2, as Java's producer does);
 //! * [`time`]: microseconds since the Unix epoch, rounded up at every edge.
 
+pub mod delay;
 pub mod envelope;
 pub mod key;
 pub mod letter;
