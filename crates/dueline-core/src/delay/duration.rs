@@ -16,8 +16,7 @@ const ISO_TIME: [(&str, u64); 3] = [("H", 3_600_000_000), ("M", 60_000_000), ("S
 const ISO_DATE: [(&str, u64); 1] = [("D", 86_400_000_000)];
 
 /// Reads a duration; whole microseconds, a finer fraction of an ISO second is rounded up. `None`
-/// when
-/// it is no duration: signs, months, years, a repeated unit, units out of order, an overflow.
+/// when it is no duration: signs, months, years, a repeated unit, units out of order, an overflow.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let micros = match text.strip_prefix('P') {

@@ -26,8 +26,7 @@ pub struct Stamp<'a> {
 /// dueline's.
 ///
 /// A message that was delayed before brings dueline's headers of then: they are replaced, so that
-/// each
-/// is there once.
+/// each is there once.
 #[must_use]
 pub fn forwarded(sent: &[HeaderRef<'_>], stamp: &Stamp<'_>) -> Vec<(String, Option<Vec<u8>>)> {
     let own = [

@@ -1,6 +1,5 @@
 //! Delay topics on the wire: what a record on `<prefix>.delay` or `<prefix>.delay.<level>` asks
-//! for,
-//! and the headers with which the message arrives.
+//! for, and the headers with which the message arrives.
 //!
 //! Key, value and headers are the sender's own; the request is in headers whose names begin with
 //! `dueline-`. Whatever cannot be carried out is a [`Refusal`], never a guess.
@@ -23,8 +22,7 @@ use crate::time::Micros;
 pub type HeaderRef<'a> = (&'a str, Option<&'a [u8]>);
 
 /// How many delays one message may go through: a target that is a delay topic of another instance
-/// may
-/// lead back here.
+/// may lead back here.
 pub const MAX_HOPS: u32 = 8;
 /// The most characters of a receipt's correlation text.
 pub const MAX_RECEIPT_CHARS: usize = 256;
@@ -173,8 +171,8 @@ impl Refusal {
 }
 
 /// From when a delay counts: the record's timestamp, or `now` (the database's clock) when there is
-/// none
-/// or it is more than [`MAX_AHEAD`] ahead: a sender's wrong clock must not hold a message back.
+/// none or it is more than [`MAX_AHEAD`] ahead: a sender's wrong clock must not hold a message
+/// back.
 #[must_use]
 pub fn event_time(timestamp: Option<Micros>, now: Micros) -> Micros {
     timestamp.filter(|at| at.0 >= 0 && *at <= now.plus(MAX_AHEAD)).unwrap_or(now)

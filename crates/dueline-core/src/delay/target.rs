@@ -14,8 +14,7 @@ pub struct Targets {
 
 impl Targets {
     /// An allow-list of `patterns`. `own` are dueline's own topics, which no pattern allows: a
-    /// message
-    /// sent to one of them would be taken for a task, an outcome, or a request again.
+    /// message sent to one of them would be taken for a task, an outcome, or a request again.
     #[must_use]
     pub fn new<'a>(
         patterns: impl IntoIterator<Item = &'a str>,
