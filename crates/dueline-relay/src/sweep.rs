@@ -224,7 +224,7 @@ impl Sweep {
 }
 
 /// An alarm with what is known of its task and its topic.
-pub(crate) type Case<'a> = (&'a Alarm, &'a Subject, Arc<Route>);
+type Case<'a> = (&'a Alarm, &'a Subject, Arc<Route>);
 
 /// Judges each alarm whose task is still as the alarm says.
 async fn judge<'a>(
@@ -247,7 +247,10 @@ async fn judge<'a>(
     let mut judged = Vec::with_capacity(alarms.len());
     for (topic, members) in by_topic {
         let mut verdicts = ask(shared, seen.iter().find(|s| s.topic == topic), &members).await;
-        outcomes::wait_for_unread(shared, &members[0].2, &members, &mut verdicts).await;
+        if let Some(outcomes) = &members[0].2.outcomes {
+            let claims: Vec<_> = members.iter().map(|(alarm, ..)| alarm.claimed_at).collect();
+            outcomes::wait_for_unread(shared, outcomes, &claims, &mut verdicts).await;
+        }
         for ((alarm, subject, route), verdict) in members.into_iter().zip(verdicts) {
             let limit = relay.unanswered_limit;
             let action = decide(alarm, subject.too_old, &verdict, relay.lease, limit);

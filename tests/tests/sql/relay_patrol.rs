@@ -77,6 +77,35 @@ async fn a_key_stays_as_long_as_its_task_may_act() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_key_that_was_never_done_goes_with_its_task() -> Result<()> {
+    let ground = Ground::new().await?;
+    finished(&ground, "cancelled", 4, 40).await?;
+    finished(&ground, "cancelled", 4, 1).await?;
+    finished(&ground, "dead", 2, 40).await?;
+    // Of each age one has failed, one was begun and given up, one is being worked on; the fourth was done.
+    sqlx::raw_sql(
+        "with numbered as (
+             select key_hash, row_number() over (partition by date_trunc('day', finished_at), generation) as n
+             from dueline.task)
+         update dueline.dedupe d
+         set outcome = case n.n when 1 then 'failed' else 'in_progress' end, finished_at = null,
+             token = case when n.n > 1 then gen_random_uuid() end,
+             until = case n.n when 2 then clock_timestamp() - interval '40 days'
+                              when 3 then clock_timestamp() + interval '1 minute' end
+         from numbered n where n.key_hash = d.key_hash and n.n < 4",
+    )
+    .execute(&ground.pool)
+    .await?;
+    let purged = relay::purge(&ground.pool, &purge()).await?;
+    assert_eq!(
+        (purged.dedupe, purged.task),
+        (3, 3),
+        "the old ones, but for the one that is worked on"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_step_is_bounded_and_the_position_is_kept() -> Result<()> {
     let ground = Ground::new().await?;
     finished(&ground, "done", 500, 40).await?;

@@ -4,26 +4,22 @@
 //! outage of the relays the answer stands in the outcome topic all the same: as long as something there is
 //! unread that was written before the lease ended, the lease goes on instead (H12).
 
+use dueline_core::Micros;
 use dueline_kafka::{KafkaError, Verdict};
 
-use crate::routes::Route;
 use crate::shared::Shared;
-use crate::sweep::Case;
 
-/// Turns *consumed* into *waiting* where the answer may be unread. When the broker cannot be asked, nothing
-/// is decided.
+/// Turns *consumed* into *waiting* where the answer may be unread in `topic`. `claims` says when each was
+/// claimed. When the broker cannot be asked, nothing is decided.
 pub(crate) async fn wait_for_unread(
     shared: &Shared,
-    route: &Route,
-    cases: &[Case<'_>],
+    topic: &str,
+    claims: &[Option<Micros>],
     verdicts: &mut [Verdict],
 ) {
-    let Some(topic) = &route.outcomes else { return };
-    let consumed = cases.iter().zip(verdicts.iter()).filter(|(_, v)| **v == Verdict::Consumed);
+    let consumed = claims.iter().zip(verdicts.iter()).filter(|(_, v)| **v == Verdict::Consumed);
     // The last of them had until then; whoever had less is waited for a little longer than needed.
-    let Some(claimed) = consumed.filter_map(|((alarm, ..), _)| alarm.claimed_at).max() else {
-        return;
-    };
+    let Some(claimed) = consumed.filter_map(|(claimed, _)| *claimed).max() else { return };
     let ended = claimed.plus(shared.config.relay.lease).floor_ms();
     let verdict = match has_unread(shared, topic, ended).await {
         Ok(false) => return,
