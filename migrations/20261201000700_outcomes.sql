@@ -83,9 +83,10 @@ begin
         -- A statement of its own: the history ends with the failure just noted.
         insert into dueline.stranded (id, queue, kind, key, generation, attempts, reason, error, history)
         select t.id, k.queue, t.kind, t.key, t.generation, t.attempt,
-               case when f.permanent then 'permanent'
-                    when exists (select from dueline.dedupe x where x.key_hash = t.key_hash and x.unknown)
+               -- First of all: somebody must look at what an earlier call may have done.
+               case when exists (select from dueline.dedupe x where x.key_hash = t.key_hash and x.unknown)
                         then 'outcome_unknown'
+                    when f.permanent then 'permanent'
                     else 'exhausted' end,
                t.last_error,
                (select coalesce(jsonb_agg(jsonb_build_object(

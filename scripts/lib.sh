@@ -74,6 +74,8 @@ need_build_tools() {
     have make || missing+=(make)
     have pkg-config || missing+=(pkg-config)
     have setpriv || missing+=(util-linux)
+    # Makes the certificates of tests.
+    have openssl || missing+=(openssl)
     [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
     [ -e /usr/include/zlib.h ] || missing+=(zlib1g-dev)
     if [ ${#missing[@]} -gt 0 ]; then

@@ -42,4 +42,5 @@ mod e2e {
     mod relay_support;
     mod relay_troubles;
     mod team_support;
+    mod webhook;
 }

@@ -6,6 +6,7 @@
 
 mod sql {
     mod bulk;
+    mod calls;
     mod concurrency;
     mod constraints;
     mod counts;

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dueline_config::{Config, Handler, Kind, LogFormat, Queue, span};
+use dueline_config::{Config, Handler, Kind, LogFormat, Queue, Webhook, span};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::Reply;
+
+/// What is shown instead of a secret.
+const REDACTED: &str = "<redacted>";
 
 /// `dueline config check`. Problems have ended the command before this.
 pub fn show(context: &Context) -> anyhow::Result<Reply> {
@@ -28,6 +31,7 @@ fn effective(config: &Config) -> Value {
         "kafka": kafka(config),
         "relay": relay(config),
         "consumer": consumer(config),
+        "http": http(config),
         "retention": retention(config),
         "admin": { "bind": config.admin.bind.map_or("off".to_owned(), |a| a.to_string()) },
         "log": {
@@ -61,7 +65,7 @@ fn postgres(config: &Config) -> Value {
 
 fn kafka(config: &Config) -> Value {
     let k = &config.kafka;
-    let hidden: BTreeMap<_, _> = k.properties.keys().map(|name| (name, "<redacted>")).collect();
+    let hidden: BTreeMap<_, _> = k.properties.keys().map(|name| (name, REDACTED)).collect();
     json!({
         "brokers": k.brokers,
         "topic_prefix": k.topic_prefix,
@@ -110,6 +114,23 @@ fn consumer(config: &Config) -> Value {
     })
 }
 
+fn http(config: &Config) -> Value {
+    let h = &config.http;
+    let networks: Vec<String> = h.allow_networks.iter().map(ToString::to_string).collect();
+    let mut document = json!({
+        "allow_networks": networks,
+        "allow_plaintext": h.allow_plaintext,
+        "concurrency_per_host": h.concurrency_per_host,
+        "breaker_failures": h.breaker_failures,
+        "connect_timeout": time(h.connect_timeout),
+        "max_response_bytes": h.max_response_bytes,
+    });
+    if let Some(file) = &h.ca_file {
+        document["ca_file"] = json!(file);
+    }
+    document
+}
+
 fn retention(config: &Config) -> Value {
     let r = &config.retention;
     json!({
@@ -150,12 +171,28 @@ fn kind(kind: &Kind) -> Value {
     match &kind.handler {
         Handler::Sql(statement) => document["sql"] = json!(statement),
         Handler::Rust => document["rust"] = json!(true),
+        Handler::Http(hook) => document["http"] = webhook(hook),
         Handler::Outcomes { begins } => {
             document["outcomes"] = json!(true);
             document["begin"] = json!(begins);
         }
     }
     document
+}
+
+fn webhook(webhook: &Webhook) -> Value {
+    let hidden = |name| (name, REDACTED);
+    let headers: BTreeMap<_, _> = webhook.headers.keys().map(hidden).collect();
+    let statuses: BTreeMap<_, _> =
+        webhook.statuses.iter().map(|(code, answer)| (code.to_string(), answer.as_str())).collect();
+    json!({
+        "url": webhook.url,
+        "secrets": vec![REDACTED; webhook.secrets.len()],
+        "timeout": time(webhook.timeout),
+        "idempotent": webhook.idempotent,
+        "headers": headers,
+        "statuses": statuses,
+    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::model::{Handler, Kind, MAX_LANES, Queue};
 use crate::read::{Report, Section, bracketed};
 use crate::span;
 use crate::topics;
+use crate::webhook;
 
 /// The most bytes of a consumer group's name.
 const MAX_GROUP_BYTES: usize = 255;
@@ -222,27 +223,29 @@ fn handler(section: &mut Section) -> Handler {
     let sql = section.text_opt("sql");
     let rust = section.flag("rust", false);
     let outcomes = section.flag("outcomes", false);
+    let http = section.section_opt("http", webhook::kind);
     let begins = section.flag("begin", false);
     if begins && !outcomes {
         section.wrong("begin", "it belongs to `outcomes = true`: the team calls `dueline.begin`");
     }
-    match (sql, rust, outcomes) {
-        (Some(sql), false, false) => {
+    match (sql, rust, outcomes, http) {
+        (Some(sql), false, false, None) => {
             if sql.trim().is_empty() || sql.len() > MAX_SQL_BYTES || sql.contains('\0') {
                 section
                     .wrong("sql", format!("expected one statement, at most {MAX_SQL_BYTES} bytes"));
             }
             Handler::Sql(sql)
         }
-        (None, true, false) => Handler::Rust,
-        (None, false, true) => Handler::Outcomes { begins },
-        (None, false, false) => {
-            if !section.report.has_failed(&section.path_of("sql")) {
+        (None, true, false, None) => Handler::Rust,
+        (None, false, false, Some(webhook)) => Handler::Http(Box::new(webhook)),
+        (None, false, true, None) => Handler::Outcomes { begins },
+        (None, false, false, None) => {
+            if !["sql", "http"].iter().any(|key| section.report.has_failed(&section.path_of(key))) {
                 let path = &section.path;
                 section.report.add(format!(
-                    "{path}: nothing carries it out: give `sql` (one statement), `rust = true` for a \
-                     handler that is linked into the consumer, or `outcomes = true` for another \
-                     team's consumers"
+                    "{path}: nothing carries it out: give `sql` (one statement), a section \
+                     [{path}.http] for a webhook, `rust = true` for a handler that is linked into the \
+                     consumer, or `outcomes = true` for another team's consumers"
                 ));
             }
             Handler::Rust
@@ -250,7 +253,7 @@ fn handler(section: &mut Section) -> Handler {
         _ => {
             let path = &section.path;
             section.report.add(format!(
-                "{path}: sql, rust = true and outcomes = true exclude each other: keep one"
+                "{path}: sql, http, rust = true and outcomes = true exclude each other: keep one"
             ));
             Handler::Rust
         }
@@ -274,7 +277,7 @@ fn backoff(section: &mut Section) -> Vec<Duration> {
     pauses
 }
 
-fn required(section: &mut Section, key: &'static str) -> Option<String> {
+pub(crate) fn required(section: &mut Section, key: &'static str) -> Option<String> {
     let text = section.text_opt(key);
     if text.is_none() {
         missing(section, key);
@@ -283,7 +286,7 @@ fn required(section: &mut Section, key: &'static str) -> Option<String> {
 }
 
 /// Reports a key that has no value, unless it has one that was wrong.
-fn missing(section: &Section, key: &str) {
+pub(crate) fn missing(section: &Section, key: &str) {
     let path = section.path_of(key);
     if !section.report.has_failed(&path) {
         section.report.add(format!("{path}: is missing"));

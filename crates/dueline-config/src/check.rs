@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::read::{Report, Section};
 use crate::secret::Secret;
-use crate::{catalog, inequality};
+use crate::{catalog, inequality, webhook};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -76,6 +76,7 @@ impl Config {
                 instance: root.section("instance", instance),
                 postgres: root.section("postgres", postgres),
                 consumer: root.section("consumer", consumer),
+                http: root.section("http", webhook::http),
                 retention: root.section("retention", retention),
                 admin: root.section("admin", admin),
                 log: root.section("log", log),
@@ -86,6 +87,7 @@ impl Config {
             }
         });
         inequality::check(&config, &report);
+        webhook::agree(&config, &report);
         match report.into_problems() {
             problems if problems.is_empty() => Ok(config),
             problems => Err(ConfigError::Invalid(problems)),

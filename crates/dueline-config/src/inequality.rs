@@ -2,16 +2,15 @@
 //! broken"). Each refusal names both sides with their keys and numbers, and what to change.
 //!
 //! What cannot be judged from configuration (a standby, the topics on the broker) is checked where the
-//! connection is; the end of an `in_progress` mark belongs to effects elsewhere, which do not exist
-//! yet.
+//! connection is.
 
 use std::time::Duration;
 
-use crate::model::Config;
+use crate::model::{Config, Handler};
 use crate::read::Report;
 use crate::span;
 
-/// A value with the key that sets it.
+/// A value with the key that sets it, or with words for one that nobody sets.
 #[derive(Clone)]
 struct Term(String, Duration);
 
@@ -59,6 +58,14 @@ pub(crate) fn check(config: &Config, report: &Report) {
         at_most(min, &max);
     }
 
+    check_webhooks(
+        config,
+        report,
+        &lease,
+        &poll,
+        &term("consumer.stop_timeout", consumer.stop_timeout),
+    );
+
     let dedupe = term("retention.dedupe", retention.dedupe);
     let replay = term("retention.replay_window", retention.replay_window);
     let relay_age = term("relay.age_limit", relay.age_limit);
@@ -72,6 +79,21 @@ pub(crate) fn check(config: &Config, report: &Report) {
         let key = |key: &str| format!("queues.{}.{key}", queue.name);
         below(term(&key("topic_retention"), queue.topic_retention), &dedupe);
         below(term(&key("dead_letter_retention"), queue.dead_letter_retention), &dedupe);
+    }
+}
+
+/// A call's key is held beyond its time limit, and a lease goes beyond that.
+fn check_webhooks(config: &Config, report: &Report, lease: &Term, poll: &Term, stop: &Term) {
+    for kind in config.kinds.values() {
+        let Handler::Http(webhook) = &kind.handler else { continue };
+        let timeout = term(&format!("kinds.{}.http.timeout", kind.name), webhook.timeout);
+        let held = term("10s for our own part", Duration::from_secs(10));
+        Rule::new([timeout.clone(), held], lease).judge(report);
+        if !webhook.idempotent {
+            // A clean stop hears every call to its end: one that it cut off would never be made again.
+            Rule::new([timeout.clone()], stop).judge(report);
+        }
+        Rule::new([timeout], poll).judge(report);
     }
 }
 
@@ -100,9 +122,13 @@ impl<'a> Rule<'a> {
         if holds || unread(self.right) || self.left.iter().any(unread) {
             return;
         }
-        let show = |Term(key, value): &Term| format!("{key} ({})", span::format(*value));
+        let show = |Term(key, value): &Term| match key.contains(' ') {
+            true => key.clone(),
+            false => format!("{key} ({})", span::format(*value)),
+        };
         let left: Vec<String> = self.left.iter().map(show).collect();
-        let mut keys: Vec<&str> = self.left.iter().map(|Term(key, _)| key.as_str()).collect();
+        let names = self.left.iter().map(|Term(key, _)| key.as_str());
+        let mut keys: Vec<&str> = names.filter(|key| !key.contains(' ')).collect();
         keys.dedup();
         report.add(format!(
             "{} must be {} {}: raise {} or lower {}",

@@ -27,11 +27,12 @@ mod secret;
 mod source;
 pub mod span;
 pub mod topics;
+mod webhook;
 
 pub use error::ConfigError;
 pub use model::{
-    Admin, Config, Consumer, Effect, Handler, Instance, Kafka, Kind, Log, LogFormat, MAX_LANES,
-    Postgres, Queue, Relay, Retention,
+    Admin, Config, Consumer, Effect, Handler, Http, Instance, Kafka, Kind, Log, LogFormat,
+    MAX_LANES, Postgres, Queue, Relay, Retention, Webhook,
 };
 pub use secret::Secret;
 pub use source::{CONFIG_VARIABLE, ENV_PREFIX, Source};

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dueline_core::name;
+use dueline_core::webhook::{Answer, SigningKey};
 use dueline_core::{RetryPolicy, Tier};
+use ipnet::IpNet;
 
 use crate::secret::{REDACTED, Secret};
 
@@ -26,6 +29,8 @@ pub struct Config {
     pub relay: Relay,
     /// The consumer's pace and bounds.
     pub consumer: Consumer,
+    /// What holds for all webhooks.
+    pub http: Http,
     /// How long finished things are kept.
     pub retention: Retention,
     /// The admin port.
@@ -184,6 +189,25 @@ pub struct Consumer {
     pub stop_timeout: Duration,
 }
 
+/// `[http]`: what holds for all webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Networks that may be called although they are not public.
+    pub allow_networks: Vec<IpNet>,
+    /// Whether `http://` may be called.
+    pub allow_plaintext: bool,
+    /// The most calls that are under way to one host and port.
+    pub concurrency_per_host: u32,
+    /// After how many failed calls in a row a host gets one call at a time.
+    pub breaker_failures: u32,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// The most bytes of a response that are read.
+    pub max_response_bytes: u32,
+    /// A file of certificates (PEM) that are trusted beside the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
 /// `[retention]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -330,6 +354,8 @@ pub enum Handler {
     Sql(String),
     /// A handler that is linked into the consumer's binary.
     Rust,
+    /// A webhook.
+    Http(Box<Webhook>),
     /// Another team's consumer, which answers with outcomes.
     Outcomes {
         /// Whether it calls `dueline.begin` before it acts.
@@ -343,8 +369,36 @@ impl Handler {
     pub fn effect(&self) -> Effect {
         match self {
             Self::Sql(_) | Self::Rust => Effect::Here,
-            Self::Outcomes { begins: true } => Effect::Elsewhere,
+            Self::Http(_) | Self::Outcomes { begins: true } => Effect::Elsewhere,
             Self::Outcomes { begins: false } => Effect::Team,
         }
     }
 }
+
+/// `[kinds.<name>.http]`: a webhook that carries a kind out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// What is called: `https://…`, without a user and without a fragment.
+    pub url: String,
+    /// What signs each call, at least one: a receiver needs to know one of them.
+    pub secrets: Vec<SigningKey>,
+    /// The most that a call takes, from the connection to the end of its answer.
+    pub timeout: Duration,
+    /// Whether the receiver promises that a call with a key that it knows has no second effect.
+    pub idempotent: bool,
+    /// Further headers of each call, by name in small letters. Their values are secrets.
+    pub headers: BTreeMap<String, Secret>,
+    /// What a status means where it is not what it usually means.
+    pub statuses: BTreeMap<u16, Answer>,
+}
+
+impl Webhook {
+    /// How long a key is held for one call: the call, and what the database may take beside it.
+    #[must_use]
+    pub fn hold(&self) -> Duration {
+        self.timeout + HOLD_MARGIN
+    }
+}
+
+/// See [`Webhook::hold`].
+const HOLD_MARGIN: Duration = Duration::from_secs(5);

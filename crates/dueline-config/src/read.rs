@@ -102,6 +102,18 @@ impl<'r> Section<'r> {
         Section::read(self.report, &self.path_of(key), table, read)
     }
 
+    /// A section below this one that may be missing.
+    pub fn section_opt<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Section<'r>) -> T,
+    ) -> Option<T> {
+        self.table.contains_key(key).then(|| self.section(key, read)).or_else(|| {
+            self.known.push(key);
+            None
+        })
+    }
+
     /// Every table below this key, by its name.
     pub fn each<T>(
         &mut self,

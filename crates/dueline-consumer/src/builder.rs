@@ -11,6 +11,7 @@ use dueline_service::{CancellationToken, Health};
 use dueline_store::effect::{CrashMarks, SqlHandler, check_session, known_kinds};
 use dueline_store::operate::instance::{self, Instance};
 use dueline_store::{Pool, PoolSettings, Sessions, StoreError};
+use dueline_webhook::{Caller, Webhook};
 use tokio::sync::{RwLock, Semaphore};
 use tokio::task::JoinSet;
 
@@ -18,6 +19,7 @@ use crate::alarm::{Alarms, component};
 use crate::context::{Context, KindEffect, KindSpec};
 use crate::error::ConsumerError;
 use crate::handler::{Handler, RustEffect};
+use crate::job::TELL_FOR;
 use crate::letters::Letters;
 use crate::message::Sorter;
 use crate::observe::Labels;
@@ -92,11 +94,12 @@ impl ConsumerBuilder {
         let Self { config, handlers, queues, health } = self;
         let queues = chosen(&config, queues)?;
         check_handlers(&config, &queues, &handlers)?;
+        let webhooks = webhooks(&config, &queues)?;
         let pool = dueline_store::connect_for_batches(&pool_settings(&config))?;
         health.set("postgres", Err("not asked yet"));
         let contact = first_contact(&config, &queues, &pool, &health, &stop).await?;
         let Some((instance, described)) = contact else { return Ok(()) };
-        let effects = effects(&config, &queues, handlers, described);
+        let effects = effects(&config, &queues, handlers, described, webhooks);
         let process = Process {
             connections: Arc::new(Semaphore::new(config.postgres.max_connections as usize)),
             suspicion: Arc::default(),
@@ -226,8 +229,11 @@ impl Process {
     fn running_kind(&self, queue: &Queue, spec: &Arc<KindSpec>) -> (Arc<str>, RunningKind) {
         let consumer = &self.config.consumer;
         let pause = (consumer.environment_pause_min, consumer.environment_pause_max);
-        // A batch's bound: its handler, and as much again for our own statements and a free retry.
-        let longest = consumer.handler_timeout * 4;
+        let longest = match spec.effect.webhook() {
+            Some(webhook) => webhook.hold() + TELL_FOR,
+            // A batch's bound: its handler, and as much again for our own statements and a free retry.
+            None => consumer.handler_timeout * 4,
+        };
         let pace = Pace::new(consumer.batch_max as usize, pause, longest);
         let labels = queue.tiers.iter().map(|t| Labels::new(&queue.name, &t.name, &spec.name));
         let kind = RunningKind { spec: Arc::clone(spec), pace, labels: labels.collect() };
@@ -254,12 +260,19 @@ fn kafka_settings(config: &Config) -> KafkaSettings {
 fn member_config(config: &Config, queue: &Queue) -> ConsumerConfig {
     let consumer = &config.consumer;
     let buffer = consumer.buffer_per_partition as usize;
+    let longest_call = kinds_of(config, std::slice::from_ref(queue))
+        .filter_map(|kind| match &kind.handler {
+            HandlerKind::Http(webhook) => Some(webhook.hold()),
+            _ => None,
+        })
+        .max();
+    let longest = (consumer.handler_timeout * 2).max(longest_call.unwrap_or_default());
     ConsumerConfig {
         session_timeout: consumer.session_timeout,
         max_poll_interval: consumer.max_poll_interval,
         commit_interval: consumer.commit_interval,
         // A rebalance waits as long as a batch may take, and never so long that the member is put out.
-        revoke_timeout: (consumer.handler_timeout * 2).min(consumer.max_poll_interval / 2),
+        revoke_timeout: longest.min(consumer.max_poll_interval / 2),
         buffer_records: buffer,
         max_outstanding: buffer * 2 + consumer.batch_max as usize * 2,
         ..ConsumerConfig::new(queue.group.clone(), queue.tier_topics())
@@ -329,20 +342,44 @@ async fn describe(config: &Config, queues: &[Queue], pool: &Pool) -> Result<Desc
     Ok(described)
 }
 
+/// What is called, by kind. Made before the database is asked: what cannot be called is refused at once.
+fn webhooks(
+    config: &Config,
+    queues: &[Queue],
+) -> Result<BTreeMap<String, Arc<Webhook>>, ConsumerError> {
+    let mut webhooks = BTreeMap::new();
+    let mut caller = None;
+    let refused = |error: dueline_webhook::CallerError| ConsumerError::Refused(error.to_string());
+    for kind in kinds_of(config, queues) {
+        let HandlerKind::Http(webhook) = &kind.handler else { continue };
+        let caller = match &mut caller {
+            Some(caller) => caller,
+            none => none.insert(Caller::new(&config.http).map_err(refused)?),
+        };
+        let webhook = caller.webhook(&kind.name, webhook).map_err(refused)?;
+        webhooks.insert(kind.name.clone(), Arc::new(webhook));
+    }
+    Ok(webhooks)
+}
+
 /// Who carries out each kind, by queue.
 fn effects(
     config: &Config,
     queues: &[Queue],
     mut handlers: BTreeMap<String, Box<dyn Handler>>,
     mut described: Described,
+    mut webhooks: BTreeMap<String, Arc<Webhook>>,
 ) -> HashMap<String, Kinds> {
     let mut effects: HashMap<String, Kinds> = HashMap::new();
     for kind in kinds_of(config, queues) {
         let timeout = config.consumer.handler_timeout;
-        let rust = |handler| KindEffect::Rust(RustEffect { handler, timeout });
-        let effect = match described.remove(&kind.name) {
-            Some(handler) => Some(KindEffect::Sql(handler)),
-            None => handlers.remove(&kind.name).map(rust),
+        let effect = match &kind.handler {
+            HandlerKind::Sql(_) => described.remove(&kind.name).map(KindEffect::Sql),
+            HandlerKind::Rust => handlers
+                .remove(&kind.name)
+                .map(|handler| KindEffect::Rust(RustEffect { handler, timeout })),
+            HandlerKind::Http(_) => webhooks.remove(&kind.name).map(KindEffect::Http),
+            HandlerKind::Outcomes { .. } => None,
         };
         let Some(effect) = effect else { continue };
         let name: Arc<str> = kind.name.as_str().into();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dueline_core::RetryPolicy;
 use dueline_store::Sessions;
-use dueline_store::effect::{CrashMarks, Handling, SqlHandler};
+use dueline_store::effect::{CrashMarks, SqlHandler};
+use dueline_webhook::Webhook;
 use tokio::sync::{RwLock, Semaphore};
 
 use crate::alarm::Alarms;
@@ -24,13 +25,14 @@ pub(crate) struct KindSpec {
 pub(crate) enum KindEffect {
     Sql(SqlHandler),
     Rust(RustEffect),
+    Http(Arc<Webhook>),
 }
 
 impl KindEffect {
-    pub fn handling(&self) -> Handling<'_> {
+    pub fn webhook(&self) -> Option<&Arc<Webhook>> {
         match self {
-            Self::Sql(handler) => handler.into(),
-            Self::Rust(effect) => effect.into(),
+            Self::Http(webhook) => Some(webhook),
+            Self::Sql(_) | Self::Rust(_) => None,
         }
     }
 }

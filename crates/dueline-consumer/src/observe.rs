@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dueline_core::letter::Reason;
+use dueline_core::webhook::Answer;
 use dueline_store::effect::{FailedTask, Fate, Task, Trouble};
 use metrics::{Counter, Histogram, counter, histogram};
 
@@ -29,6 +30,11 @@ struct Handles {
     failed_handler: Counter,
     retried: Counter,
     dead: Counter,
+    postponed: Counter,
+    cancelled: Counter,
+    /// By answer, in the order of [`Answer::ALL`].
+    calls: [Counter; Answer::ALL.len()],
+    call_seconds: Histogram,
 }
 
 impl Labels {
@@ -66,6 +72,11 @@ impl Labels {
             moved: task("moved"),
             retried: task("failed"),
             dead: task("dead"),
+            postponed: task("postponed"),
+            cancelled: task("cancelled"),
+            calls: Answer::ALL
+                .map(|answer| names("dueline_consumer_calls_total", "answer", answer.as_str())),
+            call_seconds: spread("dueline_consumer_call_seconds"),
             stale: stopped("guard"),
             known: stopped("dedupe"),
             failed_task: failed("task"),
@@ -87,6 +98,33 @@ impl Labels {
             Err(Trouble::Environment { .. }) => handles.failed_environment.increment(1),
             Err(Trouble::Contract(_)) => handles.failed_handler.increment(1),
         }
+    }
+
+    /// One call of a webhook.
+    pub fn call(&self, answer: Answer, took: Duration) {
+        let place = Answer::ALL.iter().position(|known| *known == answer);
+        if let Some(counter) = place.and_then(|place| self.0.calls.get(place)) {
+            counter.increment(1);
+        }
+        self.0.call_seconds.record(took.as_secs_f64());
+    }
+
+    /// Somebody else calls for it: it comes again when that is over.
+    pub fn postponed(&self, task: &Task) {
+        self.0.postponed.increment(1);
+        tracing::debug!(id = task.id, kind = &*task.kind, key = task.key, "somebody else calls");
+    }
+
+    /// Its call failed, and it had been asked to be cancelled meanwhile.
+    pub fn cancelled(&self, task: &Task) {
+        self.0.cancelled.increment(1);
+        tracing::debug!(
+            id = task.id,
+            kind = &*task.kind,
+            key = task.key,
+            state = "cancelled",
+            "task settled"
+        );
     }
 
     /// What became of one task.

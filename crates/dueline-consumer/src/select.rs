@@ -63,7 +63,7 @@ pub(crate) fn check_handlers(
     for name in handlers.keys() {
         match config.kinds.get(name).map(|kind| &kind.handler) {
             Some(HandlerKind::Rust) => {}
-            Some(HandlerKind::Sql(_) | HandlerKind::Outcomes { .. }) => {
+            Some(HandlerKind::Sql(_) | HandlerKind::Http(_) | HandlerKind::Outcomes { .. }) => {
                 return refused(format!(
                     "kind `{name}` has a handler in this program and another one in the \
                      configuration: keep one of them (`rust = true` for this program's)"
@@ -84,7 +84,7 @@ pub(crate) fn check_handlers(
         if kind.handler == HandlerKind::Rust && !handlers.contains_key(&kind.name) {
             return refused(format!(
                 "kinds.{}: `rust = true`, but this program has no handler for it: run the program \
-                 that links it, give the kind `sql`, or choose other queues (--queue)",
+                 that links it, give the kind `sql` or `http`, or choose other queues (--queue)",
                 kind.name
             ));
         }

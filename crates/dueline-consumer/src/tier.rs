@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Tier {
     pub topic: Arc<str>,
-    /// Batches under way.
+    /// Batches under way that have a worker.
     pub running: usize,
     /// When the last batch was started.
     started: Option<Instant>,
@@ -87,19 +87,20 @@ impl Tier {
         next
     }
 
-    /// The kinds that have messages waiting, each once, beginning with another one every time.
-    pub fn kinds_waiting(&mut self) -> Vec<Arc<str>> {
-        let count = self.waiting.len().max(1);
-        self.turn = (self.turn + 1) % count;
-        let turns = (0..self.waiting.len()).map(|i| &self.waiting[(i + self.turn) % count]);
-        turns.filter(|(_, queue)| !queue.is_empty()).map(|(kind, _)| Arc::clone(kind)).collect()
+    /// The kinds that have messages waiting, with how many, beginning with the one after the last that was taken.
+    pub fn kinds_waiting(&self) -> Vec<(Arc<str>, usize)> {
+        let (before, after) = self.waiting.split_at(self.turn.min(self.waiting.len()));
+        let turns = after.iter().chain(before).filter(|(_, queue)| !queue.is_empty());
+        turns.map(|(kind, queue)| (Arc::clone(kind), queue.len())).collect()
     }
 
     /// Takes up to `max` messages of a kind.
     pub fn take(&mut self, kind: &str, max: usize) -> Vec<Message> {
-        let Some((_, queue)) = self.waiting.iter_mut().find(|(name, _)| &**name == kind) else {
+        let Some(place) = self.waiting.iter().position(|(name, _)| &**name == kind) else {
             return Vec::new();
         };
+        self.turn = place + 1;
+        let queue = &mut self.waiting[place].1;
         queue.drain(..max.min(queue.len())).collect()
     }
 

@@ -11,6 +11,7 @@
 //! * [`envelope`]: the message on the wire (CloudEvents, Kafka binary binding);
 //! * [`outcome`]: what another team says of a task, on the wire;
 //! * [`delay`]: a request on a delay topic, and the headers with which its message arrives;
+//! * [`webhook`]: what a webhook's answer means, its signature, its headers;
 //! * [`letter`]: the dead letter on the wire;
 //! * [`partition`]: which partition a key belongs to (murmur2, as Java's producer does);
 //! * [`time`]: microseconds since the Unix epoch, rounded up at every edge.
@@ -26,6 +27,7 @@ pub mod retry;
 pub mod state;
 pub mod tier;
 pub mod time;
+pub mod webhook;
 
 pub use envelope::{Envelope, EnvelopeError, Headers};
 pub use key::KeyHash;

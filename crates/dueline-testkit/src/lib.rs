@@ -13,6 +13,7 @@
 //! * [`cli`]: the `dueline` command;
 //! * [`settings`]: writing a configuration file;
 //! * [`proxy`]: a TCP proxy that loses things;
+//! * [`receiver`]: a receiver of webhooks that can misbehave;
 //! * [`verdict`]: the frame of a program that ends with one;
 //! * [`checker`]: the invariants V1–V9, judged over independent evidence;
 //! * [`wait`]: waiting for a condition, within a bound.
@@ -28,6 +29,7 @@ pub mod plans;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod receiver;
 pub mod services;
 pub mod settings;
 pub mod tail;

@@ -5,6 +5,7 @@ mod catalog;
 mod precedence;
 mod refusal;
 mod sample;
+mod webhook;
 
 use crate::{Config, ConfigError};
 

@@ -57,6 +57,7 @@ fn the_sample_names_every_key() {
         "kafka",
         "relay",
         "consumer",
+        "http",
         "retention",
         "admin",
         "log",

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use dueline_core::letter::Reason;
 use dueline_store::StoreError;
-use dueline_store::effect::{self, Batch, CrashMark, Failure, FailureRecord, Fate, Task, Trouble};
+use dueline_store::effect::{
+    self, Batch, CrashMark, FailedTask, Failure, FailureRecord, Fate, Handling, Task, Trouble,
+};
+use dueline_webhook::Slot;
 
 use super::MAX_FREE_RETRIES;
-use crate::context::{Context, KindSpec};
+use crate::context::{Context, KindEffect, KindSpec};
 use crate::message::{Message, Origin};
 use crate::observe::{self, Labels};
 
@@ -40,13 +43,15 @@ pub(crate) struct BatchReport {
 
 /// A batch under way.
 pub(crate) struct BatchJob {
-    context: Arc<Context>,
-    kind: Arc<KindSpec>,
-    labels: Labels,
+    pub(super) context: Arc<Context>,
+    pub(super) kind: Arc<KindSpec>,
+    pub(super) labels: Labels,
     source: Arc<str>,
-    heads: HashMap<i64, Origin>,
+    /// For calls: at least one for each message.
+    pub(super) slots: Vec<Slot>,
+    pub(super) heads: HashMap<i64, Origin>,
     repeats: HashMap<i64, Vec<Message>>,
-    report: BatchReport,
+    pub(super) report: BatchReport,
 }
 
 /// What to do next with a part of the batch.
@@ -63,21 +68,33 @@ impl BatchJob {
         kind: Arc<KindSpec>,
         labels: Labels,
         source: Arc<str>,
+        slots: Vec<Slot>,
     ) -> Self {
         let outcome = Outcome::Worked { tasks: 0, poison: 0 };
         let report = BatchReport { finished: Vec::new(), back: Vec::new(), outcome };
         let (heads, repeats) = (HashMap::new(), HashMap::new());
-        Self { context, kind, labels, source, heads, repeats, report }
+        Self { context, kind, labels, source, slots, heads, repeats, report }
     }
 
     /// Runs the batch to its end, or until the environment or the handler forbids to go on.
     pub async fn run(mut self, messages: Vec<Message>) -> BatchReport {
+        let kind = Arc::clone(&self.kind);
         let tasks = self.reduce(messages);
-        let mut repeated = self.repeats.values().map(Vec::len).sum();
+        let repeated = self.repeats.values().map(Vec::len).sum();
         self.report.outcome = Outcome::Worked { tasks: tasks.len(), poison: 0 };
+        match &kind.effect {
+            KindEffect::Sql(handler) => self.run_here(handler.into(), tasks, repeated).await,
+            KindEffect::Rust(effect) => self.run_here(effect.into(), tasks, repeated).await,
+            KindEffect::Http(webhook) => self.run_calls(webhook, tasks, repeated).await,
+        }
+        self.report
+    }
+
+    /// The effect is part of the transaction that settles the tasks.
+    async fn run_here(&mut self, handling: Handling<'_>, tasks: Vec<Task>, mut repeated: usize) {
         let mut parts = vec![tasks];
         while let Some(part) = parts.pop() {
-            match self.step(part, std::mem::take(&mut repeated)).await {
+            match self.step(handling, part, std::mem::take(&mut repeated)).await {
                 Step::Settled => {}
                 Step::Split(first, second) => parts.extend([second, first]),
                 Step::Again(rest) => parts.push(rest),
@@ -89,7 +106,6 @@ impl BatchJob {
                 }
             }
         }
-        self.report
     }
 
     /// Runs a lone message of a partition under suspicion: its mark is written before its handler and, when
@@ -157,11 +173,12 @@ impl BatchJob {
         tasks
     }
 
-    async fn step(&mut self, mut part: Vec<Task>, repeated: usize) -> Step {
-        match self.attempt(&mut part, repeated).await {
+    async fn step(&mut self, handling: Handling<'_>, mut part: Vec<Task>, repeated: usize) -> Step {
+        match self.attempt(handling, &mut part, repeated).await {
             Ok(fates) => {
                 for task in part {
-                    self.conclude(task, &fates);
+                    let fate = fates.get(&task.id).copied().unwrap_or(Fate::Moved);
+                    self.conclude(task, fate);
                 }
                 Step::Settled
             }
@@ -188,15 +205,12 @@ impl BatchJob {
     /// One run of the transaction, repeated while the database only asks for that.
     async fn attempt(
         &self,
+        handler: Handling<'_>,
         part: &mut [Task],
         repeated: usize,
     ) -> Result<HashMap<i64, Fate>, Trouble> {
-        let batch = Batch {
-            queue: &self.context.queue,
-            role: &self.context.role,
-            handler: self.kind.effect.handling(),
-            repeated,
-        };
+        let batch =
+            Batch { queue: &self.context.queue, role: &self.context.role, handler, repeated };
         let mut free_retries = 0;
         loop {
             // The semaphore is never closed.
@@ -269,11 +283,8 @@ impl BatchJob {
                 continue;
             };
             observe::failure(&self.labels, &task, row, &failure.error, reason);
-            if (row.died_at.is_some() || dueline_failpoints::planted("letter-before-the-row"))
-                && let Some(origin) = self.heads.get(&task.id)
-            {
-                let why = (reason, failure.error.as_str());
-                context.letters.of_death(&task, row, &self.source, &origin.record, why);
+            if row.died_at.is_some() || dueline_failpoints::planted("letter-before-the-row") {
+                self.tell_of_death(&task, row, (reason, &failure.error));
             }
             self.finish(task.id);
         }
@@ -301,8 +312,13 @@ impl BatchJob {
         }
     }
 
-    fn conclude(&mut self, task: Task, fates: &HashMap<i64, Fate>) {
-        let fate = fates.get(&task.id).copied().unwrap_or(Fate::Moved);
+    pub(super) fn tell_of_death(&self, task: &Task, row: &FailedTask, why: (Reason, &str)) {
+        if let Some(origin) = self.heads.get(&task.id) {
+            self.context.letters.of_death(task, row, &self.source, &origin.record, why);
+        }
+    }
+
+    pub(super) fn conclude(&mut self, task: Task, fate: Fate) {
         self.labels.fate(&task, fate);
         if fate == Fate::Moved {
             let moved = self.heads.get(&task.id).map_or(0, |origin| origin.moved);
@@ -313,13 +329,13 @@ impl BatchJob {
         }
     }
 
-    fn finish(&mut self, id: i64) {
+    pub(super) fn finish(&mut self, id: i64) {
         self.report.finished.extend(self.heads.remove(&id));
         let repeats = self.repeats.remove(&id).unwrap_or_default();
         self.report.finished.extend(repeats.into_iter().map(|message| message.origin));
     }
 
-    fn give_back(&mut self, task: Task, pause: Option<Duration>) {
+    pub(super) fn give_back(&mut self, task: Task, pause: Option<Duration>) {
         self.report.back.extend(self.repeats.remove(&task.id).unwrap_or_default());
         if let Some(mut origin) = self.heads.remove(&task.id) {
             origin.not_before = pause.map(|pause| Instant::now() + pause);

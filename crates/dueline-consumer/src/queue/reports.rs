@@ -27,7 +27,7 @@ pub(super) struct Taken {
 
 /// The end of a job.
 pub(super) enum Done {
-    /// `tier`: whose worker it was; none for a lone message.
+    /// `tier`: whose worker it was; none for a lone message, and for calls.
     Batch {
         tier: Option<usize>,
         kind: Arc<str>,

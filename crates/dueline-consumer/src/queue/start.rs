@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dueline_kafka::TopicPartition;
 use dueline_store::operate::instance;
+use dueline_webhook::Slot;
 
 use super::QueueLoop;
 use super::reports::{Done, Taken};
@@ -15,6 +16,9 @@ use crate::pace::Permit;
 
 /// Burials at once.
 const MAX_BURYING: usize = 4;
+/// How long to let slots of a host come together before looking again: what is called together is begun and finished
+/// together.
+const SLOT_PAUSE: Duration = Duration::from_millis(5);
 
 impl QueueLoop {
     /// Starts whatever may start now.
@@ -41,25 +45,45 @@ impl QueueLoop {
 
     fn start_batches(&mut self, tier: usize, now: Instant) {
         // Bounded: every turn starts a batch or ends the loop.
-        while self.tiers[tier].running < self.bounds.workers {
+        loop {
             let mut started = false;
-            for kind in self.tiers[tier].kinds_waiting() {
-                if self.tiers[tier].running >= self.bounds.workers {
-                    return;
-                }
-                if let Some(at) = self.tiers[tier].company_at(now) {
-                    self.wake_at(at);
-                    return;
-                }
-                let Some(max) = self.permit(&kind, now) else { continue };
-                let messages = self.tiers[tier].take(&kind, max);
-                self.start_batch(tier, &kind, messages, now);
-                started = true;
+            for (kind, waiting) in self.tiers[tier].kinds_waiting() {
+                started |= self.start_batch(tier, &kind, waiting, now);
             }
             if !started {
                 return;
             }
         }
+    }
+
+    /// Whether a batch that has the database's attention may start. Calls take no worker: a receiver that is slow holds
+    /// up nobody else.
+    fn has_worker(&mut self, tier: usize, now: Instant) -> bool {
+        if self.tiers[tier].running >= self.bounds.workers {
+            return false;
+        }
+        let wait = self.tiers[tier].company_at(now);
+        if let Some(at) = wait {
+            self.wake_at(at);
+        }
+        wait.is_none()
+    }
+
+    /// The right to make up to `most` calls of a kind's host; nothing for a kind that calls nobody. `None`: not now.
+    fn slots(&mut self, kind: &str, most: usize, now: Instant) -> Option<Vec<Slot>> {
+        let Some(webhook) = self.kinds.get(kind)?.spec.effect.webhook() else {
+            return Some(Vec::new());
+        };
+        let slots = webhook.host().free_slots(most);
+        if slots.is_empty() {
+            self.wake_at(now + SLOT_PAUSE);
+            return None;
+        }
+        Some(slots)
+    }
+
+    fn calls(&self, kind: &str) -> bool {
+        self.kinds.get(kind).is_some_and(|running| running.spec.effect.webhook().is_some())
     }
 
     fn permit(&mut self, kind: &str, now: Instant) -> Option<usize> {
@@ -74,20 +98,27 @@ impl QueueLoop {
         }
     }
 
-    fn start_batch(&mut self, tier: usize, kind: &Arc<str>, messages: Vec<Message>, now: Instant) {
-        let Some(job) = self.job(tier, kind) else { return };
-        let mut counts: HashMap<TopicPartition, usize> = HashMap::new();
-        for message in &messages {
-            *counts.entry(message.origin.record.topic_partition()).or_default() += 1;
+    /// Starts a batch of a kind of which so many messages wait, if one may start now.
+    fn start_batch(&mut self, tier: usize, kind: &Arc<str>, waiting: usize, now: Instant) -> bool {
+        let calls = self.calls(kind);
+        if !calls && !self.has_worker(tier, now) {
+            return false;
         }
-        let taken: Vec<Taken> = counts
-            .into_iter()
-            .map(|(partition, count)| {
-                let assignment = self.count_under_way(&partition, count);
-                Taken { partition, assignment, count }
-            })
-            .collect();
-        self.tiers[tier].start(now);
+        let Some(mut slots) = self.slots(kind, waiting.min(self.bounds.batch_max), now) else {
+            return false;
+        };
+        let Some(mut max) = self.permit(kind, now) else { return false };
+        if calls {
+            slots.truncate(max);
+            max = slots.len();
+        }
+        let Some(job) = self.job(tier, kind, slots) else { return false };
+        let messages = self.tiers[tier].take(kind, max);
+        let worker = (!calls).then_some(tier);
+        if worker.is_some() {
+            self.tiers[tier].start(now);
+        }
+        let taken = self.count_all_under_way(&messages);
         if dueline_failpoints::planted("offset-before-commit") {
             for record in messages.iter().map(|message| &message.origin.record) {
                 self.consumer.mark_finished(&record.topic_partition(), record.offset);
@@ -95,17 +126,33 @@ impl QueueLoop {
         }
         let kind = Arc::clone(kind);
         self.jobs.spawn(async move {
-            Done::Batch { tier: Some(tier), kind, taken, report: job.run(messages).await }
+            Done::Batch { tier: worker, kind, taken, report: job.run(messages).await }
         });
+        true
     }
 
-    fn job(&self, tier: usize, kind: &str) -> Option<BatchJob> {
+    fn count_all_under_way(&mut self, messages: &[Message]) -> Vec<Taken> {
+        let mut counts: HashMap<TopicPartition, usize> = HashMap::new();
+        for message in messages {
+            *counts.entry(message.origin.record.topic_partition()).or_default() += 1;
+        }
+        counts
+            .into_iter()
+            .map(|(partition, count)| {
+                let assignment = self.count_under_way(&partition, count);
+                Taken { partition, assignment, count }
+            })
+            .collect()
+    }
+
+    fn job(&self, tier: usize, kind: &str, slots: Vec<Slot>) -> Option<BatchJob> {
         let running = self.kinds.get(kind)?;
         Some(BatchJob::new(
             Arc::clone(&self.context),
             Arc::clone(&running.spec),
             running.labels.get(tier)?.clone(),
             Arc::clone(&self.source),
+            slots,
         ))
     }
 
@@ -124,16 +171,16 @@ impl QueueLoop {
             self.wake_at(at);
         }
         for (name, kind) in ready {
-            if self.permit(&kind, now).is_none() {
-                continue;
+            let Some(slots) = self.slots(&kind, 1, now) else { continue };
+            if self.permit(&kind, now).is_some() {
+                self.start_one_lone(name, &kind, slots);
             }
-            self.start_one_lone(name, &kind);
         }
     }
 
-    fn start_one_lone(&mut self, name: TopicPartition, kind: &Arc<str>) {
+    fn start_one_lone(&mut self, name: TopicPartition, kind: &Arc<str>, slots: Vec<Slot>) {
         let tier = self.tiers.iter().position(|tier| tier.topic == name.topic);
-        let Some(job) = tier.and_then(|tier| self.job(tier, kind)) else { return };
+        let Some(job) = tier.and_then(|tier| self.job(tier, kind, slots)) else { return };
         let Some(partition) = self.partitions.get_mut(&name) else { return };
         let Some(message) = partition.lone.take() else { return };
         let mark = partition.lone_mark(message.origin.record.offset);
