@@ -6,13 +6,11 @@ use dueline_core::Micros;
 use dueline_core::letter::Reason;
 use uuid::Uuid;
 
+use super::again::freely;
 use super::failure::FailedTask;
 use super::handler::Task;
 use super::steps::Guards;
 use crate::{Pool, StoreError, Timestamptz};
-
-/// How often a deadlock or serialization failure is tried again at once.
-const MAX_FREE_RETRIES: usize = 5;
 
 /// Whether a try may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,25 +48,21 @@ pub async fn begin_calls(
     repeated: usize,
 ) -> Result<(Uuid, Vec<Beginning>), StoreError> {
     let guards = Guards::of(tasks.iter().copied());
-    let mut tries = 0;
-    let (token, verdicts, may_have_run): (Uuid, Vec<String>, Vec<bool>) = loop {
-        let answer = sqlx::query_as(include_str!("../../sql/effect/begin_calls.sql"))
-            .bind(queue)
-            .bind(&guards.ids)
-            .bind(&guards.hashes)
-            .bind(&guards.generations)
-            .bind(&guards.attempts)
-            .bind(milliseconds(lasting))
-            .bind(i64::try_from(repeated).unwrap_or(i64::MAX))
-            .fetch_one(pool)
-            .await
-            .map_err(StoreError::from);
-        tries += 1;
-        match answer {
-            Err(error) if error.is_free_retry() && tries <= MAX_FREE_RETRIES => {}
-            answer => break answer?,
-        }
+    let step = || async {
+        let row: (Uuid, Vec<String>, Vec<bool>) =
+            sqlx::query_as(include_str!("../../sql/effect/begin_calls.sql"))
+                .bind(queue)
+                .bind(&guards.ids)
+                .bind(&guards.hashes)
+                .bind(&guards.generations)
+                .bind(&guards.attempts)
+                .bind(milliseconds(lasting))
+                .bind(i64::try_from(repeated).unwrap_or(i64::MAX))
+                .fetch_one(pool)
+                .await?;
+        Ok(row)
     };
+    let (token, verdicts, may_have_run) = freely(step).await?;
     let (expected, actual) = (tasks.len(), verdicts.len());
     if actual != expected || may_have_run.len() != expected {
         return Err(StoreError::Count { step: "begin_calls", expected, actual });
@@ -160,9 +154,8 @@ pub async fn finish_calls(pool: &Pool, calls: &[EndedCall<'_>]) -> Result<Vec<En
     let reasons: Vec<&str> = calls.iter().map(|call| call.reason).collect();
     let pauses: Vec<Option<i64>> =
         calls.iter().map(|call| call.retry_after.map(milliseconds)).collect();
-    let mut tries = 0;
-    let rows: Vec<Row> = loop {
-        let answer = sqlx::query_as(include_str!("../../sql/effect/finish_calls.sql"))
+    let step = || async {
+        let rows: Vec<Row> = sqlx::query_as(include_str!("../../sql/effect/finish_calls.sql"))
             .bind(&guards.ids)
             .bind(&guards.hashes)
             .bind(&guards.generations)
@@ -173,14 +166,10 @@ pub async fn finish_calls(pool: &Pool, calls: &[EndedCall<'_>]) -> Result<Vec<En
             .bind(&reasons)
             .bind(&pauses)
             .fetch_all(pool)
-            .await
-            .map_err(StoreError::from);
-        tries += 1;
-        match answer {
-            Err(error) if error.is_free_retry() && tries <= MAX_FREE_RETRIES => {}
-            answer => break answer?,
-        }
+            .await?;
+        Ok(rows)
     };
+    let rows = freely(step).await?;
     let (expected, actual) = (calls.len(), rows.len());
     if actual != expected {
         return Err(StoreError::Count { step: "finish_calls", expected, actual });

@@ -6,12 +6,10 @@ use dueline_core::letter::Reason;
 use dueline_core::{KeyHash, Micros};
 use sqlx::PgConnection;
 
+use super::again::freely;
 use super::handler::{Failure, Task};
 use super::steps::Guards;
 use crate::{Pool, StoreError, Timestamptz};
-
-/// How often a deadlock or serialization failure is tried again at once.
-const MAX_FREE_RETRIES: usize = 5;
 
 /// One failure to be recorded.
 #[derive(Clone, Debug)]
@@ -51,13 +49,7 @@ pub async fn fail(
     queue: &str,
     failures: &[FailureRecord<'_>],
 ) -> Result<Vec<FailedTask>, StoreError> {
-    for _ in 0..MAX_FREE_RETRIES {
-        match fail_once(pool, queue, failures).await {
-            Err(error) if error.is_free_retry() => {}
-            answer => return answer,
-        }
-    }
-    fail_once(pool, queue, failures).await
+    freely(|| fail_once(pool, queue, failures)).await
 }
 
 async fn fail_once(

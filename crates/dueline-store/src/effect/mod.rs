@@ -9,6 +9,7 @@
 //!
 //! What to do with an answer (split, pause, stop) is the consumer's business.
 
+mod again;
 mod batch;
 mod call;
 mod crash;
